@@ -1,6 +1,6 @@
-"""Data sets by name: from files to one batch per tower and step.
+"""Data sets: from files or arrays to one batch per tower and step.
 
-Data of the user's own is made by the functions that are here.
+The functions exported here make examples from the user's own data.
 """
 
 from towers.data.arrays import from_arrays

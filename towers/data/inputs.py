@@ -5,10 +5,10 @@
     session.run(feed.initializer)  # once `position` has its value
     features, labels, weights, first = feed.batches[0]
 
-The input is a function of the stream position, the number of examples consumed: a
-checkpoint holds that one number, and any number of towers can go on from it.  The
-stream never ends; examples from `limit` on carry weight 0, so that a short last batch
-is a batch like any other.
+The input is a function of the stream position, the number of examples consumed.  A
+checkpoint contains this number, and any number of towers can continue from it.  The
+stream never ends; examples from `limit` on have weight 0, so that the last batch has as
+many examples as the others.
 """
 
 import copy
@@ -37,20 +37,20 @@ from towers.data.stream import HostShare, Stream
 from towers.data.stream_source import StreamSource
 from towers.data.synthetic import SyntheticSource
 
-# A split whose decoded images fit into this is kept in memory: CIFAR-10's does.
+# Bytes of decoded images up to which a split is kept in memory, as CIFAR-10 is.
 _MEMORY_BYTES = 2**28
 
 
 class DatasetSource(StreamSource):
-    """A split of a data set: shuffled and distorted for training, else as it is.
+    """A split of a data set: shuffled and distorted for training, else unchanged.
 
     Attributes:
       name: of the data set.
       num_classes: labels are in [0, num_classes); of pairs, (users, items).
       num_examples: in the split, which is an epoch.
       features, labels: nests of `tf.TensorSpec`s of one example.
-      path: where its files are, or "".
-      vocabulary: as `Records` has it.
+      path: folder of its files, or "".
+      vocabulary: as in `Records`.
       records: the examples before decoding.
     """
 
@@ -66,13 +66,13 @@ class DatasetSource(StreamSource):
 
         Args:
           examples: of the split.
-          request: how the network wants them.
+          request: what the network needs.
           training: whether they are shuffled, and distorted if `request.augment`.
           memory: bytes of decoded images up to which a split is kept in memory.
 
         Raises:
-          ValueError: the images do not fit the network, or there is no such
-            preprocessing for its kind of data, or no distortion to leave out.
+          ValueError: the images do not fit the network, there is no such preprocessing
+            for its kind of data, or distortions are turned off and there are none.
         """
         if not request.augment and request.kind != "images":
             raise ValueError(
@@ -107,7 +107,7 @@ class DatasetSource(StreamSource):
         return self._stream.batches(share, position)
 
     def decoded(self) -> "DatasetSource":
-        """The same source for many graphs of this process, which it decodes for once.
+        """The same source, decoded once for many graphs of this process.
 
         Raises:
           tf.errors.OpError: files are damaged.
@@ -126,22 +126,21 @@ def get(
     """The source that `--data_name=name` means.
 
     Args:
-      name: a row of `DATASETS`, a function of the user's (see `own_data.get`), the TFDS
+      name: a row of `DATASETS`, a function of the user (see `own_data.get`), the TFDS
         name of a data set of the kind that is requested, or the path of a text (see
         `text.find`).
-      request: how the network wants its examples.
-      split: as TFDS writes it, parts (`train[:90%]`) too.  None for `train`, or for
-        evaluation `validation`, or `test` where there is no such split.
+      request: what the network needs.
+      split: as in TFDS, also parts (`train[:90%]`).  None for `train`, or for
+        evaluation `validation`, or `test` if there is no such split.
       training: whether examples are shuffled and distorted.
 
     Raises:
-      ValueError: there is no such data set or split, it cannot be had, or its images
-        do not fit the network; or there is no such preprocessing for that kind of
-        data.
+      ValueError: there is no such data set or split, it cannot be prepared, its images
+        do not fit the network, or there is no such preprocessing for its kind of data.
     """
-    # Before files are looked for; synthetic data is not prepared, but a wrong name is
-    # wrong there, too.
-    if request.kind != "examples":  # which stay as they are
+    # Before files are searched.  Synthetic data is not preprocessed, but the name of
+    # the preprocessing must be right there, too.
+    if request.kind != "examples":  # which are not preprocessed
         preprocessing.get(request.preprocessing, kind=request.kind)
     if own_data.is_function(name):
         return own_data.get(name, request, split, training)
@@ -149,11 +148,11 @@ def get(
 
 
 def check_default(name: str, flags: DataFlags, model: str) -> None:
-    """Refuses flags of a data set that is not named where the model's default is used.
+    """Refuses flags about a data set that have no effect on the model's default one.
 
     Args:
       name: of the model's default data set.
-      flags: of data, which name no data set.
+      flags: of data, without a name of a data set.
       model: its name.
 
     Raises:
@@ -176,14 +175,14 @@ def check_default(name: str, flags: DataFlags, model: str) -> None:
 def check_images(
     data_format: str | None, distortions: bool | None, model: Model
 ) -> None:
-    """Refuses flags that only images give a meaning.
+    """Refuses flags about images if the model does not read images.
 
     Args:
       data_format, distortions: the flags.
-      model: that reads the data.
+      model: the model.
 
     Raises:
-      ValueError: it reads no images.
+      ValueError: a flag is set, and the model does not read images.
     """
     kind = model.inputs.kind
     for name, value in (
@@ -197,30 +196,30 @@ def check_images(
 
 
 def check_distortions(distortions: bool | None, model: Model) -> None:
-    """Refuses to distort by a preprocessing that has no distortions.
+    """Refuses distortions if the model's preprocessing has none.
 
     Args:
       distortions: the flag.
-      model: that reads the data.
+      model: the model.
 
     Raises:
       ValueError: it has none.
     """
     name = model.inputs.preprocessing
-    row = preprocessing.PREPROCESSING.get(name)  # none where data is its own
+    row = preprocessing.PREPROCESSING.get(name)  # None for a user's own data
     if distortions and not (row is None or row.distorts):
         words = f"{model.name}'s preprocessing, {name}, has no distortions"
         raise wrong_setting("distortions", True, words, "leave it out")
 
 
 def check_other_tasks(source: NamedSource) -> None:
-    """Refuses data that the other tasks of an in-graph cluster cannot read.
+    """Refuses data that other tasks of an in-graph cluster cannot read.
 
     Args:
       source: of training.
 
     Raises:
-      ValueError: Python reads it, in this process.
+      ValueError: Python code of this process reads it.
     """
     if isinstance(source, ExampleSource) and source.examples.in_python:
         raise wrong_setting(
@@ -244,10 +243,10 @@ def from_arrays(
 
     Args:
       images: [examples, height, width, channels]; uint8 is scaled to [-1, 1] unless
-        the request says otherwise, float32 is taken as it is.
+        the request says otherwise, float32 is not changed.
       labels: integers [examples].
       num_classes: labels are in [0, num_classes).
-      request: how the network wants them; as they are when None.
+      request: what the network needs; None for images of any size.
       training: whether they are shuffled and distorted.
 
     Raises:
@@ -270,10 +269,10 @@ def from_dataset(
 
     Args:
       make: makes the dataset in the current graph, in an order that is always the
-        same; shuffling it is the source's business.
+        same; the source shuffles it.
       num_examples: how many pairs it has.
       num_classes: labels are in [0, num_classes).
-      request: how the network wants them; as they are when None.
+      request: what the network needs; None for images of any size.
       training: whether they are shuffled and distorted.
 
     Raises:
@@ -287,12 +286,13 @@ def from_dataset(
 
 
 def explain(error: BaseException, *sources: Source) -> str | None:
-    """One sentence about a session call that failed on damaged files or on an example
-    of the user's, or None.
+    """One sentence about a session call that failed on data, or None.
+
+    It is about damaged files, or about an example of the user's data.
 
     Args:
       error: from the call.
-      sources: that it may have read.
+      sources: the sources that it may have read.
     """
     examples = [
         source.examples for source in sources if isinstance(source, ExampleSource)
@@ -341,7 +341,7 @@ def _synthetic(
     return SyntheticSource(request)
 
 
-# kind of data -> (name, request, splits=) -> the records of its data set.
+# kind of data -> function: (name, request, splits=) -> the records of a data set.
 KINDS: dict[str, Callable[..., Records]] = {
     "images": _images,
     "tokens": text.find,
@@ -349,7 +349,8 @@ KINDS: dict[str, Callable[..., Records]] = {
     "examples": _examples,
 }
 
-# name -> (name, request, split, training) -> source.  Other names are TFDS's or paths.
+# name -> function: (name, request, split, training) -> source.  Other names are those
+# of TFDS or paths.
 DATASETS: dict[str, Callable[[str, Request, str | None, bool], NamedSource]] = {
     "synthetic": _synthetic,
     "digits": _named,

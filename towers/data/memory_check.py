@@ -17,7 +17,7 @@ _INT_LIMIT = 2**31  # TensorFlow counts the rows of a batch in an int32
 def check_batches(
     config: Config, batch_size: int, num_towers: int, source: Any
 ) -> None:
-    """Checks that the batches of a step, all read by this process, fit in memory.
+    """Checks that the batches that this process reads in a step fit into memory.
 
     Args:
       config: the settings.
@@ -48,10 +48,10 @@ def check(
     prefetch: int = 0,
     limits: Sequence[Limit] = (),
 ) -> None:
-    """Refuses batches that no memory could hold, before it is tried.
+    """Refuses batches that do not fit into memory.
 
-    What the step itself needs beside them is not counted: `session.step_memory` does
-    that once there is a graph.
+    Memory that the step itself needs is not counted here; `session.step_memory` does it
+    when the graph is built.
 
     Args:
       factors: flag -> its value; their product is the examples of a step.

@@ -1,7 +1,7 @@
 """Nests of tensors: the features or the labels of a batch, in dicts and tuples.
 
-A tower's inputs are tensors by name.  A lone tensor is `features`; those of a nest are
-`features/0`, `features/1`, ... in the order of `tf.nest.flatten`.
+A tower's inputs are tensors by name.  A single tensor is `features`; those of a nest
+are `features/0`, `features/1`, ... in the order of `tf.nest.flatten`.
 """
 
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ import tensorflow as tf
 
 v1 = tf.compat.v1
 
-# What is divided where a batch is: into towers, rounds or micro-batches.
+# The inputs that are divided among towers, rounds or micro-batches.
 BATCH = ("features", "labels", "weights")
 
 
@@ -25,7 +25,7 @@ def named(kind: str, nest: Any) -> dict[str, Any]:
 
     Args:
       kind: `features` or `labels`.
-      nest: of tensors or specs; without any, there are no names.
+      nest: of tensors or specs; an empty one has no names.
     """
     if not tf.nest.is_nested(nest):
         return {kind: nest}
@@ -33,7 +33,7 @@ def named(kind: str, nest: Any) -> dict[str, Any]:
 
 
 def flat(batch: Mapping[str, Any]) -> dict[str, Any]:
-    """A tower's inputs by name, of which some are nests, as `named` has them."""
+    """A tower's inputs by name; nests become the names of `named`."""
     return {
         name: leaf
         for kind, nest in batch.items()
@@ -42,7 +42,7 @@ def flat(batch: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def of_batch(name: str) -> str:
-    """The row of `BATCH` that a tower's input belongs to, or "" of a scalar."""
+    """The entry of `BATCH` that a tower's input belongs to; "" for a scalar."""
     kind = name.partition("/")[0]
     return kind if kind in BATCH else ""
 
@@ -89,13 +89,13 @@ def batch_of(specs: Any, size: int) -> Any:
 
 
 def num_bytes(specs: Any) -> int:
-    """Of all tensors of the nest, whose shapes are static."""
+    """Bytes of all tensors of a nest, whose shapes are static."""
     leaves = tf.nest.flatten(specs)
     return sum(leaf.shape.num_elements() * leaf.dtype.size for leaf in leaves)
 
 
 def piece(batch: Any, count: int) -> Any:
-    """The specs of one of `count` equal pieces of a batch.
+    """The specs of one of `count` equal parts of a batch.
 
     Args:
       batch: nest of tensors or specs [batch, ...].
@@ -111,7 +111,7 @@ def piece(batch: Any, count: int) -> Any:
 
 
 def split(batch: Any, count: int) -> list[Any]:
-    """A nest of tensors [batch, ...] in `count` nests of equal pieces."""
+    """Splits a nest of tensors [batch, ...] into `count` nests of equal parts."""
     leaves = [tf.split(leaf, count) for leaf in tf.nest.flatten(batch)]
     flat = zip(*leaves) if leaves else [()] * count
     return [tf.nest.pack_sequence_as(batch, list(pieces)) for pieces in flat]

@@ -1,19 +1,19 @@
-"""The order of an epoch without memory: example by example, as a keyed bijection.
+"""The random order of an epoch, computed example by example without memory.
 
-A permutation of 2e7 numbers takes 7 s and 410 MB in each epoch.  A bijection of [0, n)
-is a permutation, too, and needs neither: the place in the epoch goes through a block
-cipher whose key is that of the epoch (TensorFlow's RandomIndexShuffle, Simon with cycle
-walking), in about 1 us at n = 2e7.
+A permutation of 2e7 numbers in memory takes 7 s and 410 MB in each epoch.  Here the
+place in the epoch is encrypted by a block cipher whose key belongs to the epoch, which
+is a bijection of [0, n), so a permutation, too (TensorFlow's RandomIndexShuffle: Simon
+with cycle walking).  It takes about 1 us per example at n = 2e7.
 """
 
 import tensorflow as tf
 
-# Of the version of the order in a checkpoint, an int64 scalar.
+# Name of the order's version in a checkpoint, an int64 scalar.
 NAME = "order_version"
-# Versions.  A checkpoint without one is of the time of permutations held in memory.
+# The versions.  Checkpoints without a version have permutations in memory.
 PERMUTED, KEYED = 0, 1
 
-# Of the cipher.  With four, neighbours of an epoch of 100 are not quite independent.
+# Rounds of the cipher.  With four, neighbours in an epoch of 100 are correlated.
 _ROUNDS = 8
 
 # Splitmix64 (Steele, Lea, Flood 2014), in two's complement.
@@ -33,7 +33,7 @@ def epoch_order(indices: tf.Tensor, n: int, seed: int) -> tf.Tensor:
       int64 like `indices`, in [0, n).
     """
     key = _mixed(tf.constant(_wrapped(seed), tf.int64)) + indices // n
-    # Keys that follow one another encrypt alike, so they are hashed.
+    # Consecutive keys give similar orders, so they are hashed.
     words = [_mixed(3 * key + word) for word in range(3)]
     return tf.raw_ops.RandomIndexShuffle(
         index=indices % n,
@@ -58,5 +58,5 @@ def _xor_shifted(bits: tf.Tensor, shift: int) -> tf.Tensor:
 
 
 def _wrapped(seed: int) -> int:
-    """The seed's last 64 bits, as an int64."""
+    """The seed's lowest 64 bits, as an int64."""
     return (seed + 2**63) % 2**64 - 2**63

@@ -1,4 +1,4 @@
-"""Data of the user's own, by the function that returns it: `--data_name=FILE:function`.
+"""The user's own data, from a function: `--data_name=path/to/file.py:function`.
 
 def data(split):  # "train", or what is evaluated: "validation"
     features, labels = ...
@@ -14,12 +14,12 @@ from towers.data.example_source import ExampleSource
 from towers.data.examples import Examples
 from towers.data.source import Request
 
-# The split that is evaluated when no flag names one.
+# The split that is evaluated if no flag names one.
 _EVALUATED = "validation"
 
 
 def is_function(name: str) -> bool:
-    """Whether `--data_name=name` means a function: `cifar10:3.0.2` and paths do not."""
+    """Whether `--data_name=name` names a function; `cifar10:3.0.2` and paths do not."""
     place, _, function = name.rpartition(":")
     words = place.endswith(".py") or all(map(str.isidentifier, place.split(".")))
     return words and function.isidentifier() and not os.path.exists(name)
@@ -28,19 +28,18 @@ def is_function(name: str) -> bool:
 def get(
     name: str, request: Request, split: str | None, training: bool
 ) -> ExampleSource:
-    """The source of what a user's function returns.
+    """The source of the examples that a user's function returns.
 
     Args:
-      name: `path/to/file.py:function` or `package.module:function`, as
-        `models.load.load_function` takes it.
-      request: how the network wants its examples.
-      split: that the function is called with; None for `train`, or for evaluation
-        `validation`.
+      name: `path/to/file.py:function` or `package.module:function`, as for
+        `models.load.load_function`.
+      request: what the network needs.
+      split: the function's argument; None for `train`, or for evaluation `validation`.
       training: whether examples are shuffled and augmented.
 
     Raises:
-      ValueError: there is no such function, it fails, or what it returns is no data or
-        not that which the network reads.
+      ValueError: there is no such function, it fails, or it does not return examples
+        that the network can read.
     """
     if request.data_dir:
         raise wrong_setting(
@@ -58,7 +57,7 @@ def get(
     except TypeError as error:
         words = f"{function_name} is to take the name of a split and return its "
         raise wrong_setting("data_name", name, f"{words}examples: {error}") from error
-    except ValueError:  # some that are written in C do not say what they take
+    except ValueError:  # some functions in C have no signature
         pass
     try:
         examples = function(split)

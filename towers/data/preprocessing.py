@@ -1,15 +1,15 @@
-"""From decoded examples to what the network reads: a table of named preprocessings.
+"""The table of preprocessings, from decoded examples to the features of a network.
 
-A row works on a batch of images of one size, and every random choice it makes for an
-example comes from numbers that belong to that example alone:
+A row works on a batch of images of one size.  Every random choice for an example comes
+from random numbers of that example:
 
     row = get("cifar", kind="images")
     shape = row.fit((32, 32, 3), (32, 32, 3))
     draws = example_uniform((batch_size, DRAWS), seed=seed, first=first)
     features = row.training(images, shape, draws)
 
-so augmentation is the same whatever the batch size, the number of towers or the order
-in which threads finish.
+so augmentation does not depend on the batch size, the number of towers or the order in
+which threads finish.
 """
 
 import math
@@ -18,13 +18,13 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-# Of one example: (height, width, channels), of which height and width are None where
-# images differ in size; (length,) of tokens; (..., 3) of pairs as `ratings` reads them,
-# and (..., 2) as networks do.
+# Shape of one example: (height, width, channels), where height and width are None if
+# images differ in size; (length,) of tokens; (..., 3) of pairs from `ratings`, and
+# (..., 2) of pairs for networks.
 Shape = tuple[int | None, ...]
-Size = tuple[int, ...]  # one that is known, as a network reads it
+Size = tuple[int, ...]  # a static shape, as networks read it
 
-# Uniform numbers per example that a row may use: as many as `imagenet_training` does.
+# Uniform numbers per example, as many as `imagenet_training` uses.
 DRAWS = 11
 
 # Mean and standard deviation of the three channels over CIFAR-10's training images.
@@ -47,9 +47,9 @@ class Preprocessing(NamedTuple):
     """One row of the table.
 
     Attributes:
-      kind: of data that it is for, a row of `inputs.KINDS`.
+      kind: of data, a row of `inputs.KINDS`.
       fit: (shape of the data set's images, shape that the network was written for) ->
-        shape of the features.  Raises ValueError when there is none.
+        shape of the features.  Raises ValueError if the images cannot be used.
       training: (images [batch, h, w, c], shape of the features, draws) -> float32
         [batch, *shape].  `draws` is float32 [batch, DRAWS], uniform in [0, 1).
       evaluation: (images, shape of the features) -> float32 [batch, *shape].
@@ -62,12 +62,12 @@ class Preprocessing(NamedTuple):
 
     @property
     def distorts(self) -> bool:
-        """Whether it prepares an image for training otherwise than for evaluation."""
+        """Whether images for training are prepared in another way than others."""
         return self.training is not self.evaluation
 
 
 def scale(images: tf.Tensor, shape: Size, draws: tf.Tensor | None = None) -> tf.Tensor:
-    """Integers to [-1, 1]; floating point images are taken as they are."""
+    """Scales integers to [-1, 1]; does not change floating point images."""
     del shape, draws
     return _scaled(images, images.dtype)
 
@@ -75,17 +75,17 @@ def scale(images: tf.Tensor, shape: Size, draws: tf.Tensor | None = None) -> tf.
 def as_they_are(
     tokens: tf.Tensor, shape: Size, draws: tf.Tensor | None = None
 ) -> tf.Tensor:
-    """Windows of tokens are ready to be read."""
+    """Returns windows of tokens unchanged."""
     del shape, draws
     return tokens
 
 
 def draw_items(pairs: tf.Tensor, shape: Size, draws: tf.Tensor) -> tf.Tensor:
-    """Puts a random item where one is to be drawn.
+    """Draws the random items of negative pairs.
 
     Args:
-      pairs: int32 [batch, 3] of `towers.data.ratings`: user, item, number of items to
-        draw one from or 0.
+      pairs: int32 [batch, 3] of `towers.data.ratings`: user, item, and the number of
+        items to draw one from, or 0.
       shape: (2,).
       draws: as in `Preprocessing`.
 
@@ -100,7 +100,7 @@ def draw_items(pairs: tf.Tensor, shape: Size, draws: tf.Tensor) -> tf.Tensor:
 
 
 def given_items(pairs: tf.Tensor, shape: Size) -> tf.Tensor:
-    """Pairs int32 [..., 3] of which no item is to be drawn, as int32 [..., 2]."""
+    """Pairs int32 [..., 3] without items to draw, as int32 [..., 2]."""
     del shape
     return pairs[..., :2]
 
@@ -113,10 +113,10 @@ def cifar_training(images: tf.Tensor, shape: Size, draws: tf.Tensor) -> tf.Tenso
 
 
 def cifar_evaluation(images: tf.Tensor, shape: Size) -> tf.Tensor:
-    """Each channel to mean 0 and deviation 1 over CIFAR-10's training images."""
+    """Scales each channel to mean 0 and deviation 1 over CIFAR-10's training images."""
     del shape
-    # Not a division: whether TensorFlow rewrites one by constants into a product
-    # depends on the rest of the graph, and the last bit differs.
+    # Not a division: TensorFlow rewrites one by constants into a product in some graphs
+    # and not in others, and the last bit differs.
     factors = [1 / deviation for deviation in _CIFAR_DEVIATION]
     return (tf.cast(images, tf.float32) - _CIFAR_MEAN) * factors
 
@@ -125,7 +125,7 @@ def tutorial_training(images: tf.Tensor, shape: Size, draws: tf.Tensor) -> tf.Te
     """The distortions of TensorFlow's CIFAR-10 tutorial.
 
     A random crop, mirrored with probability 1/2, a random brightness, a random contrast
-    about each channel's mean; then each image to mean 0 and deviation 1.
+    about each channel's mean; then each image is scaled to mean 0 and deviation 1.
     """
     x = tf.cast(_crop_and_mirror(images, shape, draws), tf.float32)
     brightness, contrast = (
@@ -138,7 +138,7 @@ def tutorial_training(images: tf.Tensor, shape: Size, draws: tf.Tensor) -> tf.Te
 
 
 def tutorial_evaluation(images: tf.Tensor, shape: Size) -> tf.Tensor:
-    """The central crop, each image to mean 0 and deviation 1."""
+    """The central crop, with each image scaled to mean 0 and deviation 1."""
     top, left = ((have - want) // 2 for have, want in zip(images.shape[1:3], shape[:2]))
     crop = images[:, top : top + shape[0], left : left + shape[1]]
     return tf.image.per_image_standardization(crop)
@@ -147,8 +147,9 @@ def tutorial_evaluation(images: tf.Tensor, shape: Size) -> tf.Tensor:
 def imagenet_training(images: tf.Tensor, shape: Size, draws: tf.Tensor) -> tf.Tensor:
     """A window of random area, proportions and place, resized and mirrored at random.
 
-    The first of four random windows that fits into the image is taken (Szegedy et al.
-    2015), or else the first, cut to the image.  The probability of mirroring is 1/2.
+    Of four random windows the first that fits into the image is used (Szegedy et al.
+    2015); if none fits, the first, cut to the image.  It is mirrored with probability
+    1/2.
     """
     height, width = _size(images)
     areas, ratios, places = tf.split(draws, [_IMAGENET_TRIES, _IMAGENET_TRIES, 3], 1)
@@ -185,13 +186,13 @@ def imagenet_evaluation(images: tf.Tensor, shape: Size) -> tf.Tensor:
 
 
 def _between(bounds: tuple[float, float], draw: tf.Tensor) -> tf.Tensor:
-    """Uniform in [0, 1) -> uniform between the bounds."""
+    """Maps a draw in [0, 1) to a number between the bounds."""
     low, high = bounds
     return low + draw * (high - low)
 
 
 def _scaled(x: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
-    """x, on the scale of images of `dtype`, to [-1, 1] unless that is floating."""
+    """Scales x from the range of an integer `dtype` to [-1, 1]; else returns it."""
     x = tf.cast(x, tf.float32)
     return x if dtype.is_floating else x * (2 / dtype.max) - 1.0
 
@@ -244,9 +245,8 @@ def _resize_windows(images: tf.Tensor, shape: Size, edges: tf.Tensor) -> tf.Tens
         ],
         axis=1,
     )
-    # Rounding may take the outermost samples just beyond the image, where all is black:
-    # some of 500 rows, say.  Eight float32 ulps further in, they are a thousandth of a
-    # pixel off at most.
+    # By rounding, the outermost samples may be outside the image, which is black there.
+    # So windows are shrunk by eight float32 ulps, at most a thousandth of a pixel.
     boxes = 2.0**-20 + boxes * (1.0 - 2.0**-19)
     windows = tf.image.crop_and_resize(
         images, boxes, tf.range(tf.shape(images)[0]), shape[:2]
@@ -255,7 +255,7 @@ def _resize_windows(images: tf.Tensor, shape: Size, edges: tf.Tensor) -> tf.Tens
 
 
 def _own_size(images: Shape, network: Size) -> Size:
-    """The data set's own size, whatever the network was written for."""
+    """The size of the data set's images; networks can read any."""
     del network
     known = tuple(length for length in images if length is not None)
     if len(known) < len(images):
@@ -274,7 +274,7 @@ def _windows(text: Shape, network: Size) -> Size:
 
 
 def _pairs(pairs: Shape, network: Size) -> Size:
-    """The shape of pairs without the column that marks items to be sampled."""
+    """The shape of pairs without the column for the items to draw."""
     if pairs[-1] != 3 or network != (2,):
         raise _misfit(pairs, network)
     return _own_size((*pairs[:-1], 2), network)
@@ -332,7 +332,7 @@ def get(name: str, *, kind: str) -> Preprocessing:
 
     Args:
       name: of the row.
-      kind: of the data that it is to prepare.
+      kind: of the data.
 
     Raises:
       ValueError: there is no such row for data of that kind, or no such kind.

@@ -1,4 +1,4 @@
-"""Examples from whatever has a length and an index, read by Python."""
+"""Examples from a Python object with a length and an index."""
 
 import threading
 from typing import Any
@@ -16,20 +16,21 @@ def from_source(source: Any, workers: int = 0) -> Examples:
     """The examples `source[0]`, ..., `source[len(source) - 1]`.
 
     Data sets of PyTorch and grain's `MapDataset` are such sources.  An example is its
-    features, (features, labels) or (features, labels, weight), where features and
-    labels are arrays or nests (dicts, tuples) of them: the same for all examples.
-    Numbers of Python's are int32 and float32, as `tf.constant` has it.  An example must
-    be a function of its number alone for a run to be repeatable.
+    features, (features, labels) or (features, labels, weight).  Features and labels are
+    arrays or nests (dicts, tuples) of them, of the same structure in all examples.
+    Python's numbers are int32 and float32, as in `tf.constant`.  For a repeatable run,
+    an example must depend on its number alone.
 
     Args:
-      source: with `workers`, it can be pickled.
-      workers: processes that read examples beside the training, each with its own copy
-        of the source; they end with the run.  0: this process reads them, one at a
-        time.  Each process imports the module of the source: it starts fast if that
+      source: the object; with `workers` it must be picklable.
+      workers: processes that read examples during training, each with its own copy of
+        the source; they end with the run.  With 0 this process reads them, one at a
+        time.  Each process imports the module of the source, which is faster if that
         does not import TensorFlow.
 
     Raises:
-      ValueError: it is no such source, or is empty; or its first example cannot be had.
+      ValueError: it has no length or index, is empty, or its first example cannot be
+        read.
     """
     if workers < 0:
         raise ValueError(f"from_source: workers={workers}; it must be 0 or more")
@@ -45,7 +46,7 @@ def from_source(source: Any, workers: int = 0) -> Examples:
         pool = WorkerPool(source, leaves, workers)
         read = pool.rows
     else:
-        alone = threading.Lock()  # a source need not bear several threads
+        alone = threading.Lock()  # a source may not be thread-safe
 
         def read(numbers: np.ndarray) -> list[np.ndarray]:
             with alone:
@@ -71,7 +72,7 @@ def _first(source: Any) -> examples.Parts:
     """The parts of the first example.
 
     Raises:
-      ValueError: it cannot be had.
+      ValueError: it cannot be read.
     """
     what = f"from_source: a {type(source).__name__}"
     if not hasattr(source, "__len__") or not hasattr(source, "__getitem__"):

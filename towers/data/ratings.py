@@ -2,13 +2,13 @@
 
     records = find_ratings("movielens/1m-ratings", request, splits=("train",))
 
-As in He et al. (2017), every rated pair is a positive, whatever the rating, and the
-item that each user rated last is held out: `validation` ranks it among 99 negatives,
-drawn once from the items that the user never rated.  All other pairs are `train`, where
-each positive is followed by four negatives of the same user.  Their items are drawn
-anew in every epoch, from all items, so that now and then one is a positive.
+As in He et al. (2017), every rated pair is a positive example, whatever the rating, and
+the item that each user rated last is held out.  `validation` ranks it among 99
+negatives, drawn once from the items that the user never rated.  All other pairs are
+`train`, where each positive is followed by four negatives of the same user.  Their
+items are drawn again in every epoch, from all items, so a few of them are positives.
 
-The pairs are written to plain files when the data set is first used.
+The pairs are written to binary files when the data set is first used.
 """
 
 import os
@@ -28,7 +28,7 @@ from towers.data.source import Request
 Ratings = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 _TRAIN_NEGATIVES = 4  # negatives per positive in training
-_EVAL_NEGATIVES = 99  # negatives that a held-out item is ranked among
+_EVAL_NEGATIVES = 99  # negatives among which a held-out item is ranked
 _HEADER = 2  # int32s before the rows of a file: numbers of users and of items
 
 
@@ -36,17 +36,17 @@ def find_ratings(name: str, request: Request, *, splits: Sequence[str]) -> Recor
     """The pairs of a data set.
 
     An example of `train` is int32 [3]: (user, item, 0) of a positive, with label 1, or
-    (user, 0, number of items) of a negative whose item is still to be drawn, with label
-    0.  An example of `validation` is the [100, 3] candidates of a user, with labels
-    [100]; the positive is the first.
+    (user, 0, number of items) of a negative whose item is drawn later, with label 0.
+    An example of `validation` is the [100, 3] candidates of a user, with labels [100];
+    the first is the positive.
 
     Args:
       name: of a TFDS data set with `user_id`, `timestamp` and one more `..._id`.
-      request: where TFDS keeps its data sets.
-      splits: the first of these that is a row of `SPLITS` is taken.
+      request: has TFDS's data folder.
+      splits: the first of these that is a row of `SPLITS` is used.
 
     Raises:
-      ValueError: no such data set or split, or it cannot be had.
+      ValueError: no such data set or split, or it cannot be prepared.
     """
     builder, item = catalog.prepared(name, request.data_dir or "", _item_key)
     split = next((split for split in splits if split in SPLITS), None)
@@ -83,7 +83,7 @@ def _ratings(builder: tfds.core.DatasetBuilder, item: str) -> Ratings:
     """Reads every rating; `item` is the key of the item's id.
 
     Raises:
-      ValueError: they are in several splits, of which none says what it is for.
+      ValueError: they are in several splits.
     """
     if len(builder.info.splits) != 1:
         raise wrong_setting(
@@ -108,7 +108,8 @@ def _write(name: str, folder: pathlib.Path, ratings: Ratings) -> None:
     negatives).
 
     Raises:
-      ValueError: a user rated so many items that too few are left, or none rated two.
+      ValueError: a user rated so many items that too few negatives are left, or no user
+        rated two items.
     """
     user, item, time = ratings
     users, user = np.unique(user, return_inverse=True)
@@ -116,8 +117,8 @@ def _write(name: str, folder: pathlib.Path, ratings: Ratings) -> None:
     header = [len(users), len(items)]
     order = np.lexsort((item, time, user))
     user, item = user[order], item[order]
-    # Of an item that a user rated again only the last counts, or the one held out could
-    # be trained on.
+    # If a user rated an item again, only the last rating counts; otherwise the held-out
+    # item could be in the training.
     pair = user.astype(np.int64) * len(items) + item
     _, from_end = np.unique(pair[::-1], return_index=True)
     last = np.sort(len(pair) - 1 - from_end)
@@ -155,7 +156,7 @@ def _never_rated(rated: np.ndarray, items: int, rng: np.random.Generator) -> np.
     _, first = np.unique(drawn, return_index=True)
     drawn = drawn[np.sort(first)]
     drawn = drawn[~np.isin(drawn, rated)]
-    if len(drawn) < _EVAL_NEGATIVES:  # of few items most were rated
+    if len(drawn) < _EVAL_NEGATIVES:  # the user rated most of few items
         drawn = rng.permutation(np.setdiff1d(np.arange(items), rated))
     return drawn[:_EVAL_NEGATIVES]
 

@@ -1,9 +1,9 @@
 """Examples before decoding, in a reproducible order.
 
     records = from_arrays(images, labels, num_classes=10)
-    dataset = records.open(None)  # a tf.data.Dataset of what `records.decode` takes
+    dataset = records.open(None)  # a tf.data.Dataset of arguments of `records.decode`
 
-TFDS's files are read here and not by `tfds.load`, so that examples are shuffled and
+TFDS's files are read here instead of by `tfds.load`, so that examples are shuffled and
 skipped before they are decoded, and each epoch reads the files in another order.
 """
 
@@ -24,11 +24,11 @@ from towers.errors.explain import cause, operation_error
 
 v1 = tf.compat.v1
 
-# Files that are interleaved, and consecutive records from each: TFDS's own values.
+# Files that are interleaved, and consecutive records from each, as in TFDS.
 _FILES_AT_ONCE = 16
 _RECORDS_IN_A_ROW = 16
 
-# TensorFlow's words for files that are not what the data set's summary promises.
+# TensorFlow's errors about files that do not agree with the data set's summary.
 _DAMAGE = re.compile(
     r"(truncated|corrupted) record at \d+"
     r"|Read less bytes than requested"
@@ -38,7 +38,7 @@ _DAMAGE = re.compile(
     r"|Unknown image file format|Invalid (PNG|JPEG)|Could not parse example input"
     r"|label -?\d+ is not in \[0, \d+\)"
 )
-# Their classes.
+# The classes of these errors.
 _OF_DATA = (
     tf.errors.DataLossError,
     tf.errors.FailedPreconditionError,
@@ -46,7 +46,8 @@ _OF_DATA = (
     tf.errors.NotFoundError,
     tf.errors.PermissionDeniedError,
 )
-# The operations that read: others have errors, of checkpoints say, in the same words.
+# The operations that read data.  Others have errors in the same words, as those that
+# read checkpoints.
 _READERS = re.compile(r"IteratorGetNext|DatasetToSingleElement")
 
 
@@ -59,16 +60,16 @@ class Records(NamedTuple):
       name: of the data set.
       num_classes: labels are in [0, num_classes); of pairs, (users, items).
       num_examples: in the split.
-      shape: of the images; height and width are None where images differ.
+      shape: of the images; height and width are None if images differ in size.
       dtype: of the images.
-      open: (seed) -> a dataset of all records, made in the current graph.  The order
-        is always the same with seed None, else a function of `seed`, int64 [2].
+      open: (seed) -> a dataset of all records, made in the current graph.  With seed
+        None the order is always the same, else it depends on `seed`, int64 [2].
       decode: record -> (image of `shape` and `dtype`, label int32: a scalar, or one for
         each token of a window or each candidate of a user).
-      path: where the files are, or "".
-      locate: (records to read, or None for all) -> the first that is damaged, and how,
-        or "".  None where it could not be named.
-      vocabulary: token i is its entry i; empty where tokens mean the same in all data.
+      path: folder of the files, or "".
+      locate: (records to read, or None for all) -> the first damaged record and its
+        fault, or "".  None if records cannot be named.
+      vocabulary: token i is its entry i; empty if tokens mean the same in all data.
     """
 
     name: str
@@ -84,7 +85,7 @@ class Records(NamedTuple):
 
     @property
     def num_bytes(self) -> float:
-        """Size of the decoded images; infinite where it is not known beforehand."""
+        """Bytes of the decoded images; infinite if that is not known."""
         sizes = [size for size in self.shape if size is not None]
         if len(sizes) < len(self.shape):
             return math.inf
@@ -96,8 +97,8 @@ def from_tfds(
 ) -> Records:
     """The records of a split of a prepared image classification data set.
 
-    Images are in any format that `tf.io.decode_image` reads; of several frames the
-    first is taken.
+    Images may have any format that `tf.io.decode_image` reads; of several frames the
+    first is used.
 
     Args:
       builder: its files are TFRecords.
@@ -143,7 +144,7 @@ def from_dataset(
     Args:
       make: makes the dataset in the current graph; its order is always the same.
         Images are [height, width, channels], labels integer scalars.
-      num_examples: number of pairs; a dataset of another number fails when read.
+      num_examples: number of pairs; reading fails if the dataset has another number.
       num_classes: labels are in [0, num_classes).
 
     Raises:
@@ -174,8 +175,8 @@ def from_dataset(
 def from_arrays(images: np.ndarray, labels: np.ndarray, *, num_classes: int) -> Records:
     """The records of images [examples, height, width, channels] and their labels.
 
-    The arrays become constants of the graph, which cannot be larger than 2 GB and is
-    slow long before: anything large is better prepared as a TFDS data set.
+    The arrays become constants of the graph, which cannot be larger than 2 GB.  For
+    large arrays use `towers.data.from_arrays`.
 
     Raises:
       ValueError: shapes or labels do not fit together.
@@ -205,8 +206,8 @@ def from_arrays(images: np.ndarray, labels: np.ndarray, *, num_classes: int) -> 
 def _decoded(encoded: tf.Tensor, image: tfds.features.Image) -> tf.Tensor:
     """The image of a record, of the shape and dtype that its data set declares.
 
-    TFDS reads an animation, which GIF and WebP images may be, as several images, and
-    does not compare the size with the one declared.
+    TFDS reads an animation, as in GIF and WebP files, as several images, and does not
+    check the declared size.
 
     Args:
       encoded: scalar string.
@@ -221,7 +222,7 @@ def _decoded(encoded: tf.Tensor, image: tfds.features.Image) -> tf.Tensor:
 
 
 def _checked(label: tf.Tensor, num_classes: int) -> tf.Tensor:
-    """The label as int32.  Reading one out of range fails; a loss on a GPU does not."""
+    """The label as int32; fails if it is out of range, which losses on GPUs do not."""
     label = tf.cast(label, tf.int64)
     fits = (label >= 0) & (label < num_classes)
     complaint = tf.strings.format(f"label {{}} is not in [0, {num_classes})", label)
@@ -232,11 +233,11 @@ def _checked(label: tf.Tensor, num_classes: int) -> tf.Tensor:
 def explain(error: BaseException, *, examples: Sequence[Records]) -> str | None:
     """One sentence about a session call that failed on damaged files, or None.
 
-    It reads the files, up to the record that is damaged.
+    It reads the files up to the damaged record.
 
     Args:
       error: from the call.
-      examples: that it may have read.
+      examples: the records that it may have read.
     """
     match = _DAMAGE.search(str(error))
     if not _READERS.search(str(error)) or not (
@@ -250,16 +251,16 @@ def explain(error: BaseException, *, examples: Sequence[Records]) -> str | None:
 
 
 def damaged(fault: str, paths: Sequence[str]) -> str:
-    """What is wrong with the files of data sets, and what to do."""
+    """The error about damaged files of data sets, with what to do."""
     places = " and ".join(sorted({path for path in paths if path}))
     cure = "prepare it again"
-    if places:  # a text may be the user's only copy
+    if places:  # a user's text may be the only copy
         cure = f"put {places} back as it was, or remove and prepare it again"
     return f"the data set is damaged ({fault}): {cure}"
 
 
 def permutation(n: int, seed: tf.Tensor) -> tf.Tensor:
-    """The numbers 0..n-1 in an order that is a function of `seed`, int64 [2]."""
+    """The numbers 0..n-1 in an order that depends on `seed`, int64 [2]."""
     keys = tf.random.stateless_uniform([n], seed, minval=None, dtype=tf.int64)
     return tf.argsort(keys)
 
@@ -301,21 +302,21 @@ def read_batches(
     """Reads a split of a TFDS data set at once, in a session of its own.
 
     Args:
-      files: of the split, as `read_tfds` takes them.
-      features: of an example, those that are wanted.
+      files: of the split, as for `read_tfds`.
+      features: the features of an example to read.
 
     Yields:
       name of the feature -> its values in the next examples, in order.
 
     Raises:
-      ValueError: a file is not there, or a record is damaged.
+      ValueError: a file is missing, or a record is damaged.
     """
 
     @tf.autograph.experimental.do_not_convert
     def decode(record: tf.Tensor) -> dict[str, tf.Tensor]:
         return features.deserialize_example(record)
 
-    # Threads of its own, or it would settle how many all later sessions have.
+    # With its own threads; otherwise it would set the number for all later sessions.
     config = v1.ConfigProto(device_count={"GPU": 0}, use_per_session_threads=True)
     with tf.Graph().as_default(), v1.Session(config=config) as session:
         examples = read_tfds(files, None).map(decode).batch(1024)

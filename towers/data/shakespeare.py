@@ -57,6 +57,6 @@ class Shakespeare(tfds.core.GeneratorBasedBuilder):
 
 
 def read_text() -> bytes:
-    """The text as it ships, 1,115,394 bytes."""
+    """The text in the file, 1,115,394 bytes."""
     path = pathlib.Path(__file__).with_name("shakespeare.txt.bz2")
     return bz2.decompress(path.read_bytes())

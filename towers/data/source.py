@@ -23,8 +23,8 @@ class Batch(NamedTuple):
     """
 
     features: Any
-    labels: Any  # () where there are none
-    weights: tf.Tensor  # float32 [batch], of each example; 0 for those beyond the last
+    labels: Any  # () if there are none
+    weights: tf.Tensor  # float32 [batch], of each example; 0 after the last example
     first: tf.Tensor  # int64 scalar, index in the stream of the first example
 
     def tensors(self) -> dict[str, tf.Tensor]:
@@ -37,11 +37,11 @@ class ClientShare(NamedTuple):
 
     Attributes:
       index: of this client's part among the equal parts of each step.
-      count: of parts, one for each client.
+      count: number of parts, one for each client.
       apart: whether towers take steps, and so batches, asynchronously.
-      steps: after which the stream begins anew; None: never.
-      order: version of the order of examples, int64 scalar, as `towers.data.order` has
-        them; None: the newest.
+      steps: number of steps after which the stream starts again; None for never.
+      order: version of the order of examples (`towers.data.order`), int64 scalar; None
+        for the newest.
     """
 
     index: int = 0  # type: ignore[assignment]
@@ -57,20 +57,21 @@ class Feed(NamedTuple):
     batches: list[Batch]  # one per tower
     initializer: tf.Operation  # seeks to the position; may be run again
     refills: list[tf.Operation]  # one per tower, to be run in each of its steps
-    # float32 scalar, the weight of the step's examples; None: that of the batches, and
-    # clients that step together find out the others'.
+    # float32 scalar, the weight of the step's examples.  None: it is that of the
+    # batches, and clients exchange theirs.
     weight: tf.Tensor | None = None
-    # Whether it begins anew by itself after the steps of its part.
+    # Whether it starts again by itself after the steps of its part.
     begins_anew: bool = False
 
     def total_weights(self, *, joined: bool, clients: int = 1) -> list[tf.Tensor]:
-        """What each tower divides its sum of losses by, float32 scalars above 0.
+        """The divisor of each tower's sum of losses, float32 scalars above 0.
 
         Args:
-          joined: whether that is the weight of all examples of the step, or of the
-            tower's own.
-          clients: that step together.  Where they exchange their weights, it is the
-            number of examples, and the step divides by `exchanged_weight`.
+          joined: whether it is the weight of all examples of the step; if not, that of
+            the tower's examples.
+          clients: number of clients that step together.  If they exchange weights, the
+            divisor is the number of examples, and the step divides by
+            `exchanged_weight`.
         """
         weights = self._weights()
         if not joined:
@@ -81,14 +82,14 @@ class Feed(NamedTuple):
         return [divisor(whole)] * len(weights)
 
     def exchanged_weight(self, clients: int) -> tf.Tensor | None:
-        """The part of the step's weight that this client reads.
+        """This client's part of the step's weight.
 
         Args:
-          clients: that step together.
+          clients: number of clients that step together.
 
         Returns:
-          float32 scalar, relative to the number of the step's examples; None where
-          every client knows the weight of all.
+          float32 scalar, relative to the number of the step's examples; None if every
+          client knows the weight of all.
         """
         if clients == 1 or self.weight is not None:
             return None
@@ -103,24 +104,23 @@ class Feed(NamedTuple):
         return weights
 
     def _rows(self, clients: int) -> float:
-        """Examples of a step, also those beyond the last."""
+        """Examples of a step, with those after the last."""
         return float(clients * sum(batch.weights.shape[0] for batch in self.batches))
 
 
 def divisor(weight: tf.Tensor) -> tf.Tensor:
-    """What a sum over examples of this weight is divided by for their mean.
+    """The divisor that makes a mean of a sum over examples of this weight.
 
-    A step may lie beyond the last example as a whole: then nothing is learnt.
+    It is not 0, also if all examples of a step are after the last; their sum is 0.
     """
     return tf.where(weight > 0, weight, 1.0)
 
 
 def refilled(fetched: Any, refills: Sequence[tf.Operation]) -> Any:
-    """The same tensors, such that whoever fetches them runs the refills, too.
+    """The same tensors; fetching them also runs the refills.
 
-    Where batches are staged, the next fetch would else wait forever for its batch.
-    The tensors get operations of their own: a sum of one tensor, say, is that tensor,
-    whatever it is said to wait for.
+    Otherwise, with staged batches, the next fetch would wait forever for its batch.
+    The tensors are copies, because a control input has no effect on an existing tensor.
     """
     if not any(op.control_inputs for op in refills):
         return fetched
@@ -129,11 +129,11 @@ def refilled(fetched: Any, refills: Sequence[tf.Operation]) -> Any:
 
 
 class Source(Protocol):
-    """Where the batches of a graph come from; a class of one's own may be one.
+    """The interface of a source of batches; your own class may implement it.
 
-    One that has a `vocabulary`, the word of each token, has it kept in checkpoints.
-    One that has `num_classes` has labels in [0, num_classes); of pairs it is (users,
-    items).  Others have the number that the model's inputs name.
+    Two attributes are optional.  `vocabulary`, the word of each token, is saved in
+    checkpoints.  `num_classes` means labels in [0, num_classes), or (users, items) of
+    pairs; without it, the model's inputs name the number.
 
     Attributes:
       num_examples: in an epoch.
@@ -152,15 +152,15 @@ class Source(Protocol):
     ) -> Feed:
         """Adds the towers' input to the current graph.
 
-        The batches of a step are the next examples of one stream, which never ends:
-        what they are depends on their position in it, and not on the number of towers.
+        The batches of a step are the next examples of one stream, which never ends.
+        They depend on the position in the stream, and not on the number of towers.
 
         Args:
           groups: the hosts, with the devices of the towers that each feeds.
           batch_size: of each tower.
           position: int64 scalar, of the next example when the feed is initialized.
-          limit: examples from here on have the weight 0; None where there are none.
-          part: of the stream, where other clients read the rest.
+          limit: examples from this index on have weight 0; None if there are none.
+          part: of the stream; other clients read the rest.
         """
 
 
@@ -182,10 +182,10 @@ class Request:
       augment: whether training images are distorted as the preprocessing defines; if
         not, they are prepared like those of evaluation.
       seed: of order, distortions and synthetic data.
-      data_dir: where TFDS keeps its data sets; its own default when empty.
-      vocabulary: of the text that is trained on, to encode another one with.
+      data_dir: TFDS's data folder; empty for TFDS's default.
+      vocabulary: of the text that is trained on; another text is encoded with it.
       prefetch: batches to prefetch for each tower.
-      threads: the input pipeline's own; 0 or None to share the session's.
+      threads: of the input pipeline; 0 or None to share those of the session.
     """
 
     shape: Size
@@ -204,7 +204,7 @@ class Request:
 
     @classmethod
     def of(cls, config: Config, model: Model) -> "Request":
-        """The examples that the model needs, as settings ask for them."""
+        """The request of a model with these settings."""
         wanted, data = model.inputs, config.data
         return cls(
             shape=wanted.shape,
@@ -223,7 +223,7 @@ class Request:
 
 
 def specs(request: Request) -> tuple[Any, Any]:
-    """Nests of the specs of one example's features and labels, as it is requested."""
+    """Nests of the specs of a requested example's features and labels."""
     if request.kind == "examples":
         return request.features, request.labels
     dtype = tf.float32 if request.kind == "images" else tf.int32
@@ -233,11 +233,11 @@ def specs(request: Request) -> tuple[Any, Any]:
 
 
 def classes(source: Source, model: Any) -> int | tuple[int, int]:
-    """The number of classes, or (users, items), that a model is to tell apart.
+    """The number of classes, or (users, items), of a model's outputs.
 
     Args:
       source: of the data.
-      model: a `models.Model`, which names the number where the source does not.
+      model: a `models.Model`, which names the number if the source does not.
     """
     number = getattr(source, "num_classes", None)
     return model.inputs.num_classes if number is None else number
@@ -251,19 +251,19 @@ def weighted(
     *,
     limit: int | None,
 ) -> Batch:
-    """A batch whose examples weigh nothing from `limit` on.
+    """A batch whose examples have weight 0 from `limit` on.
 
     Args:
       features: nest of [batch, ...].
       labels: nest of [batch, ...].
       indices: int64 [batch], of the examples in the stream.
-      weights: float32 [batch], of the examples that count; None where each weighs 1.
-      limit: None where all count.
+      weights: float32 [batch], before that; None if each is 1.
+      limit: None if there is no limit.
     """
     if weights is None:
         weights = tf.ones(indices.shape)
     if limit is not None:
-        # Not a product: what lies beyond the limit may weigh anything.
+        # Not a product: after the limit, weights may be anything, also infinite.
         weights = tf.where(indices < limit, weights, tf.zeros_like(weights))
     return Batch(features, labels, weights, indices[0])
 
@@ -271,16 +271,16 @@ def weighted(
 def weight_of_all(
     first: tf.Tensor, part: ClientShare, rows: int, limit: int | None
 ) -> tf.Tensor | None:
-    """The total weight of a step's examples, those of other clients included.
+    """The total weight of a step's examples, including those of other clients.
 
     Args:
       first: int64 scalar, index in the stream of this client's first example.
       part: of the step that this client reads.
       rows: examples in that part.
-      limit: as `weighted` has it.
+      limit: as in `weighted`.
 
     Returns:
-      float32 scalar, or None where this client reads all.
+      float32 scalar, or None if this client reads all.
     """
     if part.count == 1:
         return None

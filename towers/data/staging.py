@@ -1,8 +1,8 @@
 """Copies batches to the towers' devices one step ahead, while the device computes.
 
-Without it a GPU would wait in every step for its batch to cross the bus.  A staging
-area on each device holds one batch: a step takes the one that the step before put
-there, and puts the next one there as it computes.
+Without this a GPU would wait in every step for the copy of its batch.  A staging area
+on each device holds one batch.  A step takes the batch that the step before has put
+there, and puts the next one there while it computes.
 """
 
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ import tensorflow as tf
 
 v1 = tf.compat.v1
 
-# (features, labels, indices) of one tower, and weights where examples have some.
+# (features, labels, indices) of one tower, and weights if examples have weights.
 # Features and labels are nests of tensors.
 Piece = tuple[Any, ...]
 
@@ -27,11 +27,11 @@ def staged(
     Args:
       devices: of the towers.
       primers: for each tower the piece of the first step.
-      pieces: those of the step after the one that is run.
+      pieces: for each tower the piece of the next step.
 
     Returns:
-      The pieces for the step that is run; the operation to run before the first step;
-      and for each tower the one to run in every step.
+      The pieces for the current step; the operation to run before the first step; and
+      for each tower the operation to run in every step.
     """
     handed, primes, refills = [], [], []
     for device, primer, piece in zip(devices, primers, pieces):

@@ -1,8 +1,8 @@
 """The stream of examples: a tf.data pipeline that can start at any position.
 
-Example i of the stream belongs to epoch i // n, whose order is a function of (seed,
-epoch); its distortions are a function of (seed, i).  Records are shuffled and skipped
-before they are decoded, and a host decodes only its own rows.
+Example i of the stream belongs to epoch i // n.  The order of an epoch depends on
+(seed, epoch), and the distortions of an example on (seed, i).  Records are shuffled and
+skipped before they are decoded, and a host decodes only its own rows.
 """
 
 import dataclasses
@@ -21,23 +21,23 @@ v1 = tf.compat.v1
 
 Rows = tuple[tf.Tensor, tf.Tensor, tf.Tensor]  # features, labels, indices
 
-# Records that are shuffled at a time when they are read from files: enough to mix a
-# dozen of ImageNet's, whose JPEGs then take about 2 GB.
+# Size of the shuffle buffer for records in files: enough to mix a dozen of ImageNet's
+# files, whose JPEGs then take about 2 GB.
 _SHUFFLE_BUFFER = 16384
 
-# AutoGraph costs 0.2 s at the start, and nothing here has Python control flow.
+# Without AutoGraph, which takes 0.2 s at the start; there is no Python control flow.
 _plain = tf.autograph.experimental.do_not_convert
 
 
 def unsaved(value: tf.Tensor) -> tf.Variable:
-    """A variable in no collection: neither saved nor initialized with the others."""
+    """A variable in no collection, so it is not saved or initialized with others."""
     return v1.Variable(value, trainable=False, collections=[], use_resource=True)
 
 
 class HostShare(NamedTuple):
     """The rows of each step that one host reads: `count` of `step`, from `first` on.
 
-    Their order is of the version `order`, as `ClientShare` has it.
+    `order` is the version of their order, as in `ClientShare`.
     """
 
     step: int
@@ -55,11 +55,11 @@ class Stream:
       shape: of the features.
       preprocessing: from images to features.
       seed: of order and distortions.
-      shuffle: whether every epoch is shuffled anew; if not, records keep their order.
+      shuffle: whether every epoch has another order; if not, records keep theirs.
       augment: whether examples are distorted as for training.
       in_memory: whether decoded images are kept in memory; if not, records are decoded
         in every epoch.
-      kept: all images and labels, of what is `decoded`; None: each graph decodes them.
+      kept: all images and labels, after `decoded`; None if each graph decodes them.
     """
 
     records: Records
@@ -72,13 +72,13 @@ class Stream:
     kept: tuple[np.ndarray, np.ndarray] | None = None
 
     def decoded(self) -> "Stream":
-        """The same stream, decoded here and now if it fits into memory.
+        """The same stream, decoded now if it fits into memory.
 
-        Only graphs of this process can read it: they call back for the images.
+        Only graphs of this process can read it, as they call Python for the images.
         """
         if not self.in_memory or self.kept:
             return self
-        # Threads of its own, or it would settle how many all later sessions have.
+        # With its own threads; otherwise it would set the number for later sessions.
         config = v1.ConfigProto(device_count={"GPU": 0}, use_per_session_threads=True)
         with tf.Graph().as_default(), v1.Session(config=config) as session:
             return dataclasses.replace(self, kept=session.run(self._rows()))
@@ -102,7 +102,7 @@ class Stream:
         """Gathers rows of decoded images, which are kept in a variable."""
         images, labels = map(unsaved, self._rows())
         with tf.control_dependencies([images.initializer, labels.initializer]):
-            # Whoever initializes an iterator over the dataset reads the images first.
+            # Initializing an iterator over the dataset reads the images first.
             position = tf.identity(position)
 
         @_plain
@@ -133,7 +133,7 @@ class Stream:
         steps = tf.data.Dataset.range(tf.int64.max).map(of_step)
         if not self.shuffle or share.order is None:
             return steps
-        # Only a run that goes on with such a checkpoint makes a permutation.
+        # Only a run that continues from an old checkpoint makes a permutation.
         permuted = self._epochs(position, self._permuted)
         permuted = permuted.batch(share.step, drop_remainder=True).map(of_host)
         all_or_none = tf.where(tf.equal(share.order, order.PERMUTED), -1, 0)
@@ -176,7 +176,7 @@ class Stream:
         ) -> Rows:
             return self._features(images, indices[0]), labels, indices
 
-        if None in self.records.shape:  # images can be stacked only when prepared
+        if None in self.records.shape:  # images can be stacked after preprocessing only
             examples = indexed.map(prepare_one, num_parallel_calls=tf.data.AUTOTUNE)
             return examples.batch(share.count, drop_remainder=True)
         examples = indexed.map(decode, num_parallel_calls=tf.data.AUTOTUNE)
@@ -200,7 +200,7 @@ class Stream:
         n = self.records.num_examples
         shuffled = self.shuffle and seed is not None
         dataset = self.records.open(seed if shuffled else None)
-        # An epoch of another length would shift all that follows, unnoticed.
+        # An epoch of another length would shift all later ones unnoticed.
         dataset = dataset.apply(tf.data.experimental.assert_cardinality(n))
         if not shuffled:
             return dataset
@@ -210,7 +210,7 @@ class Stream:
         )
 
     def _features(self, images: tf.Tensor, first: tf.Tensor) -> tf.Tensor:
-        """Images [count, ...] to features, the first of them at index `first`."""
+        """The features of images [count, ...], the first of which has index `first`."""
         count = images.shape[0]
         if not self.augment:
             features = self.preprocessing.evaluation(images, self.shape)
@@ -240,7 +240,7 @@ def epochs(
     position: tf.Tensor,
     epoch_of: Callable[[tf.Tensor], tf.data.Dataset],
 ) -> tf.data.Dataset:
-    """All epochs in a row, from the position on.
+    """All epochs one after another, from the position on.
 
     Args:
       num_examples: in each.

@@ -1,7 +1,7 @@
-"""Sources that read one stream: a pipeline for each host, a batch for each tower.
+"""The base of sources of one stream: a pipeline for each host, a batch for each tower.
 
-A subclass says how a host's rows are read.  What is the same for all is here: which
-host reads which rows, how a batch is split to towers, and how it gets to the devices.
+A subclass reads a host's rows.  This class decides which rows a host reads, splits a
+batch among towers, and copies it to the devices.
 """
 
 import tensorflow as tf
@@ -26,7 +26,7 @@ class StreamSource:
 
     Args:
       prefetch: batches to prefetch for each tower.
-      threads: the input pipeline's own; 0 or None to share the session's.
+      threads: of the input pipeline; 0 or None to share those of the session.
     """
 
     def __init__(self, *, prefetch: int, threads: int | None):
@@ -42,24 +42,24 @@ class StreamSource:
 
         Returns:
           A dataset of (features, labels, indices in the stream int64 [count]), and
-          weights float32 [count] where examples have weights.  Features and labels
-          are nests of tensors [count, ...].
+          weights float32 [count] if examples have weights.  Features and labels are
+          nests of tensors [count, ...].
         """
         raise NotImplementedError
 
     def weight_of_step(
         self, batch: Batch, part: ClientShare, rows: int, limit: int | None
     ) -> tf.Tensor | None:
-        """The weight of all examples of a step, where they have weights.
+        """The weight of all examples of a step, if they have weights.
 
         Args:
           batch: of the first tower.
           part: of the step that this client reads.
           rows: examples in that part.
-          limit: as `feed` has it.
+          limit: as in `feed`.
 
         Returns:
-          float32 scalar; None, as here, where only the weights of this part are known.
+          float32 scalar; None, as here, if only the weights of this part are known.
         """
         del batch, part, rows, limit
         return None
@@ -76,20 +76,20 @@ class StreamSource:
     ) -> Feed:
         """Adds the towers' input pipelines to the current graph.
 
-        Each host has one pipeline, with one batch per step that is split to all of its
-        towers.  The towers' batches together are the next rows of the stream.  Of
-        asynchronous towers, each takes the next batch of its host's pipeline when it
-        steps, so no batch is used twice, and on one host none is left out.  Hosts do
-        not take one another's rows: where one is slower, those of its rows are left out
-        that it has not reached when the run ends.
+        Each host has one pipeline, whose batch in each step is split among its towers.
+        The towers' batches together are the next rows of the stream.  An asynchronous
+        tower takes the next batch of its host's pipeline in each of its steps.  So no
+        batch is used twice, and on one host none is left out.  A host does not take
+        rows of another; if a host is slower, its rows that remain when the run ends are
+        not used.
 
         Args:
           groups: the hosts and their towers.
           batch_size: per tower.
           position: int64 scalar, index in the stream to which the initializer seeks.
-          limit: examples from this index on have weight 0; None for no end.
-          stage: whether batches are copied to the tower's device one step ahead, and
-            read so much ahead; None to do so on GPUs.  Never for asynchronous towers.
+          limit: examples from this index on have weight 0; None for no limit.
+          stage: whether batches are read and copied to the tower's device one step
+            ahead; None to do so on GPUs.  Never for asynchronous towers.
           part: of the stream that this graph's towers read.
 
         Returns:
@@ -109,7 +109,7 @@ class StreamSource:
                     start = iterator.initializer
                     pieces = _take(iterator, len(devices), part.apart)
                     own_refills = [tf.no_op()] * len(devices)
-                    # A tower that is ahead would find the batch of one behind taken.
+                    # Not for asynchronous towers, which would take others' batches.
                     if not part.apart and (stage or (stage is None and on_gpu)):
                         with tf.control_dependencies([start]):
                             primers = _take(iterator, len(devices), part.apart)
@@ -129,7 +129,7 @@ class StreamSource:
     ) -> v1.data.Iterator:
         """An iterator over a host's batches; its initializer seeks to the position.
 
-        After so many steps it begins there anew.
+        After `steps` it starts there again.
         """
         options = tf.data.Options()
         options.deterministic = True
@@ -145,7 +145,7 @@ class StreamSource:
 def _take(iterator: v1.data.Iterator, num_towers: int, apart: bool) -> list[Piece]:
     """A piece for each tower.
 
-    One batch of the iterator is split to the towers; or, if they step `apart`, each
+    One batch of the iterator is split among the towers; if they step `apart`, each
     takes one.
     """
     if apart:

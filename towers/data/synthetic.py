@@ -27,8 +27,8 @@ Rows = tuple[Any, Any]
 
 # Synthetic pixels are truncated normal, with mean, deviation and bounds (two
 # deviations) of tf_cnn_benchmarks, rounded to whole numbers.  They are drawn from a
-# table of quantiles: computed from its draw, the same pixel could differ in the last
-# bits, by which elements a kernel vectorises together.
+# table of quantiles: if computed, the last bits of a pixel would depend on how a kernel
+# vectorizes.
 _NORMAL = statistics.NormalDist(mu=127, sigma=60)
 _TAIL = statistics.NormalDist().cdf(-2)
 _LEVELS = 4096
@@ -40,19 +40,19 @@ _PIXELS = np.array(
     np.float32,
 )
 
-# Towers' rows are drawn together, while they are not many more bytes than this.
+# The rows of towers are drawn together up to about this many bytes.
 _TOGETHER = 2**26
 
 
 class SyntheticSource:
     """Random examples that stay in the towers' memory, to measure the step alone.
 
-    Row r of the global batch is a function of (seed, r), so that four towers hold what
-    one tower of four times the batch size holds.
+    Row r of the global batch depends on (seed, r), so that four towers have the same
+    examples as one tower of four times the batch size.
 
     Attributes:
-      name, num_classes, num_examples, features, labels, path, vocabulary: as
-        `DatasetSource` has them.
+      name, num_classes, num_examples, features, labels, path, vocabulary: as in
+        `DatasetSource`.
     """
 
     def __init__(self, request: Request):
@@ -65,7 +65,7 @@ class SyntheticSource:
         self._request = request
 
     def decoded(self) -> "SyntheticSource":
-        """As `DatasetSource.decoded`: this one."""
+        """As `DatasetSource.decoded`; returns this source."""
         return self
 
     def feed(
@@ -77,7 +77,7 @@ class SyntheticSource:
         limit: int | None = None,
         part: ClientShare = ClientShare(),  # noqa: B008 - a tuple
     ) -> Feed:
-        """As `DatasetSource.feed`; towers that step apart all hold the same rows."""
+        """As `DatasetSource.feed`; asynchronous towers all have the same rows."""
         batches: list[Batch] = []
         starts = []
         num_towers = sum(len(devices) for _, devices in groups)
@@ -115,7 +115,7 @@ class SyntheticSource:
 
 
 def _drawn(request: Request, firsts: Sequence[int], count: int) -> list[Rows]:
-    """The `count` rows from each of `firsts` on, which are consecutive or all one."""
+    """The `count` rows from each of `firsts` on; these are consecutive or all equal."""
     draw = SYNTHETIC[request.kind]
     if len(set(firsts)) == 1:
         return [draw(request, firsts[0], count)] * len(firsts)
@@ -138,7 +138,7 @@ def _images(request: Request, first: int, count: int) -> Rows:
 
 
 def _tokens(request: Request, first: int, count: int) -> Rows:
-    """Tokens [count, length], and those that follow each."""
+    """Tokens [count, length], and for each token the next one."""
     (length,) = request.shape
     draw = example_uniform((count, length + 1), salt=1, seed=request.seed, first=first)
     tokens = tf.cast(draw * request.num_classes, tf.int64)
@@ -157,7 +157,7 @@ def _pairs(request: Request, first: int, count: int) -> Rows:
 
 
 def _examples(request: Request, first: int, count: int) -> Rows:
-    """As the specs of the request say: floats in [-1, 1), integers that are classes."""
+    """Tensors of the request's specs: floats in [-1, 1), integers that are classes."""
     number = itertools.count(1)
 
     def drawn(spec: tf.TensorSpec) -> tf.Tensor:
@@ -173,8 +173,8 @@ def _examples(request: Request, first: int, count: int) -> Rows:
     return tf.nest.map_structure(drawn, source.specs(request))
 
 
-# kind of data -> (request, first row of the global batch, number of rows) -> features
-# and labels.  Integers are int64, because GPUs hold no int32 variables.
+# kind of data -> function: (request, first row of the global batch, number of rows) ->
+# features and labels.  Integers are int64, because GPUs have no int32 variables.
 SYNTHETIC: dict[str, Callable[[Request, int, int], Rows]] = {
     "images": _images,
     "tokens": _tokens,
@@ -184,7 +184,7 @@ SYNTHETIC: dict[str, Callable[[Request, int, int], Rows]] = {
 
 
 def _counter(position: tf.Tensor, step: int) -> tuple[tf.Tensor, tf.Operation]:
-    """A number that grows by `step` with every reading, and what sets it."""
+    """A number that grows by `step` at every read, and the operation that sets it."""
     counter = unsaved(tf.constant(0, tf.int64))
     start = counter.assign(position, read_value=False)
     now = counter.read_value()

@@ -2,9 +2,9 @@
 
     from_csv(["homes.csv"], {"size": ["area", "rooms"], "city": "city"}, "price")
 
-Words become numbers: those of a column, sorted, are its categories.  The training's are
-the vocabulary of the run, which stands in its checkpoints, and by which the evaluated
-split is numbered.
+Words become numbers: the sorted words of a column are its categories.  The categories
+of the training data are the vocabulary of the run.  It is saved in checkpoints, and the
+evaluated split is numbered by it.
 """
 
 import dataclasses
@@ -34,17 +34,16 @@ def from_csv(
     *,
     fill: Mapping[str, Any] | None = None,
 ) -> Examples:
-    """The examples that the rows of CSV files are, whose first lines name columns.
+    """The rows of CSV files as examples; the first line of a file names its columns.
 
     Args:
-      paths: of the files, whose rows follow one another.
+      paths: of the files; their rows are concatenated.
       features: the name of a column, for its value; a list of names, for the vector of
-        their values, float32; or a nest (dicts, tuples) of them.
-      labels: the same; () where there are none.
-      weights: the column with what each example counts; None where each counts the
-        same.
-      fill: column -> what stands for a value that is missing, and for a word that the
-        training had not.  Without it, such a row is refused.
+        their values, float32; or a nest (dicts, tuples) of these.
+      labels: the same; () if there are none.
+      weights: the column with the weight of each example; None if all are equal.
+      fill: column -> value in place of a missing one, and of a word that the training
+        data does not have.  Without it, such a row is an error.
 
     Returns:
       the examples.  Floats are float32, integers and categories int32.
@@ -70,7 +69,7 @@ def from_parquet(
     *,
     fill: Mapping[str, Any] | None = None,
 ) -> Examples:
-    """The examples that the rows of Parquet files are, as `from_csv` has it."""
+    """The rows of Parquet files as examples; see `from_csv`."""
 
     def read(path: str, names: list[str]) -> pa.Table:
         present = pyarrow.parquet.read_schema(path).names
@@ -84,7 +83,7 @@ def from_parquet(
 
 
 class _Columns:
-    """Which columns an example is made of, and what stands for missing values."""
+    """The columns of an example, and the values that replace missing ones."""
 
     def __init__(
         self,
@@ -100,7 +99,7 @@ class _Columns:
 
     @property
     def names(self) -> list[str]:
-        """Of all columns, each once."""
+        """Names of all columns, each once."""
         columns: list[str] = []
         for _, value in examples.leaves(self.parts):
             columns += [value] if isinstance(value, str) else value
@@ -116,7 +115,7 @@ def _examples(
     """The examples of some files.
 
     Raises:
-      ValueError: they cannot be had.
+      ValueError: they cannot be read.
     """
     if isinstance(paths, str | os.PathLike) or not len(paths):
         raise ValueError(f"{what}: paths is {paths!r}; give a list of files")
@@ -148,9 +147,9 @@ class _Table:
     """The rows of a table, as numbers.
 
     Args:
-      what: the user's function, for errors.
+      what: name of the function that the user called, for errors.
       table: with all columns.
-      columns: which are read.
+      columns: that are read.
     """
 
     def __init__(self, what: str, table: pa.Table, columns: _Columns):
@@ -159,10 +158,13 @@ class _Table:
         self._values = {name: self._whole(table, name) for name in columns.names}
 
     def examples(self, vocabulary: tuple[bytes, ...]) -> Examples:
-        """The examples, by these categories (see `_entries`), or by their own if ().
+        """The examples, numbered by these categories (see `_entries`).
+
+        Args:
+          vocabulary: the categories; () for those of this table.
 
         Raises:
-          ValueError: a word is not among the categories, or a value is no number.
+          ValueError: a word is not among the categories, or a value is not a number.
         """
         vocabulary = vocabulary or tuple(self._entries())
         arrays = {
@@ -184,13 +186,13 @@ class _Table:
         )
 
     def _whole(self, table: pa.Table, name: str) -> pa.Array:
-        """A column in which what is missing is filled.
+        """A column with missing values filled.
 
         Raises:
-          ValueError: something is missing, and nothing is to stand for it.
+          ValueError: a value is missing, and `fill` has none for it.
         """
         values = table.column(name).combine_chunks()
-        if isinstance(values, pa.ChunkedArray):  # where pyarrow is old
+        if isinstance(values, pa.ChunkedArray):  # in old versions of pyarrow
             values = values.chunk(0)
         if pa.types.is_dictionary(values.type):
             values = values.dictionary_decode()
@@ -227,7 +229,7 @@ class _Table:
         """A column as numbers.
 
         Raises:
-          ValueError: it holds neither numbers nor words, or a word is no category.
+          ValueError: it has neither numbers nor words, or a word is not a category.
         """
         kind = values.type
         if pa.types.is_boolean(kind):

@@ -1,13 +1,13 @@
-"""A text as windows of tokens: of a file, of a folder of files, or of a TFDS data set.
+"""Windows of tokens of a text: a file, a folder of files, or a TFDS data set.
 
     records = find("shakespeare", request, splits=("train",))
 
-Window i of L tokens begins at token i x L, and its label is the L tokens that begin
-one later: every token but the text's first is predicted once.  A last window that is
-not full is left out.
+Window i of L tokens begins at token i x L, and its label is the L tokens that begin one
+token later.  So every token but the first is predicted once.  A last window that is not
+full is left out.
 
-Texts are read as plain files.  A TFDS data set becomes one when it is first used: its
-texts, one to a line.
+Texts are read as plain files.  A TFDS data set is written to one when it is first used,
+with a text on each line.
 """
 
 import collections
@@ -26,15 +26,15 @@ from towers.data.records import Records
 from towers.data.source import Request
 from towers.data.text_splits import FileRange, Splits
 
-# To shuffle, a file is cut into pieces, which come in another order in every epoch and
-# are interleaved.
+# For shuffling, a file is cut into pieces, which are interleaved, in another order in
+# every epoch.
 _PIECES = 64
 _PIECES_AT_ONCE = 16
 
-# Texts up to this size are cut into words, which takes some ten times as much memory.
+# Texts up to this size are cut into words, which takes about ten times as much memory.
 _MOST_BYTES_OF_WORDS = 2**29
 
-# How compressed files begin, as patterns.
+# The first bytes of compressed files, as patterns.
 _COMPRESSED = {
     "gzip": rb"\x1f\x8b\x08",
     "bzip2": rb"BZh[1-9]1AY&SY",
@@ -43,8 +43,8 @@ _COMPRESSED = {
     "zstd": rb"\x28\xb5\x2f\xfd",
 }
 
-# How texts begin that have several bytes for each letter, as patterns.  The first that
-# fits counts: UTF-32 begins as UTF-16 does.
+# The first bytes of texts with several bytes per letter, as patterns.  The first that
+# matches counts, as UTF-32 begins like UTF-16.
 _WIDE = {"UTF-32": rb"\xff\xfe\0\0|\0\0\xfe\xff", "UTF-16": rb"\xff\xfe|\xfe\xff"}
 # Without such a mark, more than this share of their first bytes are NULs.
 _MOST_NULS = 1 / 50
@@ -54,7 +54,7 @@ _END_OF_LINE = b"<eos>"
 _UNKNOWN = b"<unk>"
 
 
-# Number of windows in a split -> the first that counts, and the one after the last.
+# Number of windows in a split -> the first window to use, and the one after the last.
 Bounds = Callable[[int], tuple[int, int]]
 
 
@@ -62,11 +62,11 @@ def find(name: str, request: Request, *, splits: Sequence[str]) -> Records:
     """The windows of a text.
 
     Args:
-      name: as `text_splits.find` takes it.
+      name: as for `text_splits.find`.
       request: length of a window; `preprocessing` is a row of `TOKENS`.
-      splits: the first of these that the text has is taken.  A slice of one, in TFDS's
-        grammar (`train[:90%]`, `validation[-37:]`), counts the texts of a TFDS data
-        set, and windows where the split is a single text.
+      splits: the first of these that the text has is used.  A slice in TFDS's grammar
+        (`train[:90%]`, `validation[-37:]`) is of the texts of a TFDS data set, or of
+        the windows of a single text.
 
     Raises:
       ValueError: there is no such text or split, or it is too short or compressed, or
@@ -109,7 +109,7 @@ class _SliceError(ValueError):
 
 
 def _looked_up(split: str, find_split: Splits) -> tuple[FileRange | None, Bounds]:
-    """Where a split is, or that which it is a slice of; and its windows there."""
+    """The file range of a split (or of the split that it is a slice of), and bounds."""
     sliced = re.fullmatch(r"(.+?)(\[.*\])", split)
     if (part := find_split(split)) or not sliced:
         return part, _all
@@ -122,10 +122,10 @@ def _all(count: int) -> tuple[int, int]:
 
 
 def _slice(brackets: str, count: int) -> tuple[int, int]:
-    """What a slice in brackets means of so many windows, by TFDS's rules.
+    """The windows that a slice in brackets means, by TFDS's rules.
 
     Raises:
-      _SliceError: it is none, or there are not as many, or it is empty.
+      _SliceError: it is not a slice, is empty, or exceeds `count` windows.
     """
     whole = tfds.core.SplitInfo(name="text", shard_lengths=[count], num_bytes=0)
     try:
@@ -145,7 +145,7 @@ def _slice(brackets: str, count: int) -> tuple[int, int]:
 
 
 def _check_plain(name: str, part: FileRange) -> None:
-    """Refuses files whose bytes are not those of the text in UTF-8 or the like.
+    """Refuses files that are not text in UTF-8 or a similar encoding.
 
     Raises:
       ValueError: it is compressed, or has several bytes for each letter.
@@ -175,7 +175,7 @@ def _check_plain(name: str, part: FileRange) -> None:
 def _bytes(
     part: FileRange, splits: Splits, request: Request, bounds: Bounds
 ) -> Records:
-    """Each byte is a token; windows are read from the file as they are needed."""
+    """Each byte is a token; windows are read from the file as needed."""
     del splits
     (length,) = request.shape
     start, stop = bounds(max(0, part.stop - part.start - 1) // length)
@@ -227,10 +227,10 @@ def _bytes(
 def _words(
     part: FileRange, splits: Splits, request: Request, bounds: Bounds
 ) -> Records:
-    """Each word is a token, and each end of a line; the rarest are all `<unk>`.
+    """Each word and each end of a line is a token; rare words are `<unk>`.
 
-    The words are those of the split `train`, or, where there is none, of what is
-    trained on.
+    The vocabulary is that of the split `train`, or, if there is none, of the split that
+    is trained on.
     """
     (length,) = request.shape
     if part.stop - part.start > _MOST_BYTES_OF_WORDS:
@@ -283,8 +283,8 @@ def vocabulary(words: Sequence[bytes], most: int) -> tuple[bytes, ...]:
     return tuple(ranked[:most])
 
 
-# What a token is: preprocessing -> (part, the text's splits, request, which of the
-# part's windows) -> these windows.
+# The kinds of tokens.  preprocessing -> function: (file range, the text's splits,
+# request, bounds) -> the windows.
 TOKENS: dict[str, Callable[[FileRange, Splits, Request, Bounds], Records]] = {
     "bytes": _bytes,
     "words": _words,

@@ -1,10 +1,10 @@
-"""Where the splits of a text lie: in a file, in a folder, or in a TFDS data set.
+"""Finds the splits of a text: in a file, in a folder, or in a TFDS data set.
 
     texts = find("/data/ptb")
-    part = texts.split("validation")  # the path of a file, and from where to where
+    part = texts.split("validation")  # a file's path, first byte and last byte
 
-Texts are read as plain files.  A TFDS data set becomes one when it is first used: its
-texts, one to a line.
+Texts are read as plain files.  A TFDS data set is written to one when it is first used,
+with a text on each line.
 """
 
 import os
@@ -21,20 +21,20 @@ from towers.data import catalog, records
 
 
 class FileRange(NamedTuple):
-    """A stretch of a file, from byte `start` to before byte `stop`."""
+    """A range of a file, from byte `start` to before byte `stop`."""
 
     path: str
     start: int
     stop: int
 
     def read(self) -> bytes:
-        """What stands there."""
+        """The bytes of the range."""
         with open(self.path, "rb") as file:
             file.seek(self.start)
             return file.read(self.stop - self.start)
 
 
-# Split -> where it is, or None where there is no such split.
+# Split -> its file range, or None if there is no such split.
 Splits = Callable[[str], FileRange | None]
 
 
@@ -56,11 +56,11 @@ def find(name: str, data_dir: str = "") -> Texts:
     """The splits of a text.
 
     Args:
-      name: the path of a plain text file, whose last tenth is `validation` and the
-        rest `train`; or that of a folder, with a file for each split (see `_folder`);
-        or a TFDS data set with a text in each example.
-        A path begins with `/`, `.` or `~`, ends with `.txt`, or is that of a file.
-      data_dir: where TFDS keeps its data sets; TFDS's own default when "".
+      name: the path of a plain text file, whose last tenth is `validation` and the rest
+        `train`; or of a folder with a file for each split (see `_folder`); or the name
+        of a TFDS data set with a text in each example.  A path begins with `/`, `.` or
+        `~`, ends with `.txt`, or names an existing file.
+      data_dir: TFDS's data folder; "" for TFDS's default.
 
     Raises:
       OSError: it cannot be read.
@@ -92,9 +92,9 @@ def _file(path: pathlib.Path, name: str) -> Splits:
 def _folder(path: pathlib.Path, name: str) -> Splits:
     """A folder with a file for each split.
 
-    A split is the one file whose name has the split's in it as a word, which stands
-    beside neither a letter nor a digit: `test` is `test.txt` or `ptb.test.txt`, and not
-    `contest.txt`.  Upper case or lower case, and `valid` is `validation`.
+    The file of a split has the split's name as a word in its name, without a letter or
+    digit next to it: that of `test` is `test.txt` or `ptb.test.txt`, not `contest.txt`.
+    Case does not matter, and `valid` means `validation`.
     """
 
     def split(wanted: str) -> FileRange | None:
@@ -133,7 +133,7 @@ def _has_word(file_name: str, split: str) -> bool:
 
 
 def _files(folder: pathlib.Path) -> list[pathlib.Path]:
-    """The files that may be splits: not those that are hidden, as an editor's own."""
+    """The files that may be splits; hidden files, as of an editor, are not."""
     return [
         path
         for path in folder.iterdir()
@@ -146,9 +146,9 @@ def _whole(path: pathlib.Path) -> FileRange:
 
 
 def _tfds(name: str, data_dir: str) -> Texts:
-    """A data set, each split of which becomes a plain file.
+    """A TFDS data set; each split is written to a plain file.
 
-    A slice of one counts its texts.  Of a single text it counts windows, as of a file.
+    A slice is of its texts, or of the windows if there is a single text.
     """
     builder, key = catalog.prepared(name, data_dir, _text_key)
     splits = builder.info.splits
@@ -180,7 +180,7 @@ def _tfds(name: str, data_dir: str) -> Texts:
 def _text_key(name: str, info: tfds.core.DatasetInfo) -> str:
     """The key of the text among the features of an example.
 
-    It is `text`, or else the first of what a model is to be trained on.
+    It is `text`, or else the first supervised key.
     """
     for key in ("text", *(info.supervised_keys or ())[:1]):
         if key in info.features and isinstance(info.features[key], tfds.features.Text):
@@ -196,7 +196,7 @@ def _text_key(name: str, info: tfds.core.DatasetInfo) -> str:
 def _write(
     path: pathlib.Path, files: Any, features: tfds.features.FeaturesDict
 ) -> None:
-    """Writes the texts of TFDS files into one plain file, one to a line."""
+    """Writes the texts of TFDS files into one plain file, one per line."""
     partial = path.with_name(f"{path.name}.{os.getpid()}")
     with open(partial, "wb") as file:
         between = b""

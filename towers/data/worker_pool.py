@@ -18,20 +18,20 @@ import numpy as np
 from towers.data import source_worker
 from towers.data.source_worker import Leaf, Setup, SourceError
 
-# Batches that a worker has at a time: while one is on its way, it reads the next.
+# Batches that a worker has at a time: it reads one while another is sent.
 _AT_A_TIME = 2
 
 
 class WorkerPool:
-    """Processes that read batches of examples, started when the first is asked for.
+    """Processes that read batches of examples; they are started at the first read.
 
-    They end with the process that started them, whatever ends it, or when nothing
-    refers to the pool any more.
+    They end when the process that started them ends, in any way, or when nothing refers
+    to the pool any more.
 
     Args:
       source: picklable; `source[i]` is an example.
-      leaves: what an example must be.
-      workers: how many processes.
+      leaves: of an example.
+      workers: number of processes.
 
     Raises:
       ValueError: the source cannot be sent to another process.
@@ -49,10 +49,10 @@ class WorkerPool:
         self._starting = threading.Lock()
 
     def rows(self, numbers: np.ndarray) -> list[np.ndarray]:
-        """The rows of these examples, as `source_worker.rows` has them.
+        """The rows of these examples, as from `source_worker.rows`.
 
         Raises:
-          SourceError: an example cannot be had, or a worker has ended.
+          SourceError: an example cannot be read, or a worker has ended.
         """
         with self._starting:
             if self._setup is not None:
@@ -72,11 +72,12 @@ class WorkerPool:
 
 
 class _Worker:
-    """One process, and a thread that takes its replies."""
+    """One process, and a thread that receives its replies."""
 
     def __init__(self, setup: Setup):
         environment = os.environ | {source_worker.MARK: "1"}
-        # One thread each, as there are several of them; and the GPUs are the run's.
+        # One thread each, as there are several workers; and no GPU, as the run uses
+        # them.
         environment.setdefault("OMP_NUM_THREADS", "1")
         environment["CUDA_VISIBLE_DEVICES"] = ""
         self.process = subprocess.Popen(
@@ -108,7 +109,7 @@ class _Worker:
             pickle.dump(message, self.process.stdin, protocol=5)
             self.process.stdin.flush()
         except (BrokenPipeError, ValueError):
-            pass  # it has ended, or the pool has: what it was asked fails
+            pass  # the worker or the pool has ended, and the futures fail
 
     def _receive(self) -> None:
         assert self.process.stdout is not None
@@ -129,7 +130,7 @@ class _Worker:
 
 
 def _ended(pid: int, status: int, asked: Sequence[int]) -> str:
-    """What to say of a worker that ended by itself."""
+    """The error about a worker that ended by itself."""
     how = f"exited with status {status}"
     if status < 0:
         how = f"was ended by {signal.Signals(-status).name}"
@@ -145,7 +146,7 @@ def _end(processes: Sequence[subprocess.Popen]) -> None:
 
 
 def _setup(source: Any, leaves: Sequence[Leaf]) -> Setup:
-    """What a worker is told first.
+    """The first message to a worker.
 
     Raises:
       ValueError: the source cannot be sent to another process.
@@ -166,8 +167,8 @@ def _setup(source: Any, leaves: Sequence[Leaf]) -> Setup:
                 "from_source: worker processes do not find what is defined in a "
                 f"notebook or at a prompt; {cure}"
             )
-    # Files that models.load names by their paths, as their names are others'.
-    # A file that is gone since cannot be what the source needs.
+    # Modules that models.load has named by their files' paths.  The source cannot need
+    # a file that no longer exists.
     paths = [name for name in list(sys.modules) if os.sep in name]
     files = {path: path for path in paths if os.path.isfile(path)}
     return Setup(list(sys.path), files, main, pickled, list(map(tuple, leaves)))
