@@ -1,1 +1,1 @@
-"""What a run leaves in its `--train_dir`: checkpoints, and notes on how it ended."""
+"""Checkpoints of a run in its `--train_dir`, and notes on how the run ended."""

@@ -1,8 +1,9 @@
-"""Checkpoints that do not know the layout: TensorFlow's `Saver`, names as variables.
+"""Checkpoints that are independent of the layout, written by TensorFlow's `Saver`.
 
-A checkpoint holds the variables, the optimizer's slots, the moving averages, the
-global step and the input position; the same names whatever the number of towers.  And
-what must be the same in a run that goes on with them (see `constants`).
+A checkpoint contains the variables, the optimizer's slots, the moving averages, the
+global step and the input position.  The names do not depend on the number of towers.
+It also contains constants that must be equal in a run that continues from it (see
+`constants`).
 """
 
 import contextlib
@@ -27,7 +28,7 @@ v1 = tf.compat.v1
 
 _NAME = "model.ckpt"  # of the files, up to the step
 
-# What a session call raises when a task of its cluster is gone.
+# Errors of a session call when a task of its cluster is lost.
 _LOST = (
     tf.errors.UnavailableError,
     tf.errors.AbortedError,
@@ -40,7 +41,7 @@ class CheckpointError(OutputError):
     """A checkpoint was not written; the ones before it are whole.
 
     Attributes:
-      is_full: whether the disk, or what the user may have of it, is.
+      is_full: whether the disk, or the user's quota, is full.
     """
 
     def __init__(self, text: str, *, is_full: bool = False):
@@ -49,10 +50,10 @@ class CheckpointError(OutputError):
 
 
 class NotFiniteError(OutputError):
-    """A variable holds what no training can go on from.
+    """A variable has values that are not finite.
 
     Attributes:
-      step: after which it does.
+      step: after which it has them.
     """
 
     def __init__(self, text: str, step: int):
@@ -61,7 +62,7 @@ class NotFiniteError(OutputError):
 
 
 class FiniteCheck:
-    """Whether variables hold numbers only, found where they lie.
+    """A check, on the variables' own devices, that their values are finite.
 
     Args:
       variables: by name, of the current graph.
@@ -77,7 +78,7 @@ class FiniteCheck:
                         self._fine[checkpoint_name(variable)] = tf.reduce_all(fine)
 
     def broken(self, session: v1.Session) -> str | None:
-        """The name of the first that does not, or None."""
+        """The name of the first variable that is not finite, or None."""
         finite = session.run(self._fine)
         return next((name for name, fine in finite.items() if not fine), None)
 
@@ -89,8 +90,8 @@ class Checkpoints:
       directory: made if there is none.
       variables: checkpoint name -> variable.
       max_to_keep: older checkpoints are deleted; 0 keeps all.
-      partial: whether a checkpoint may hold more than `variables`.
-      finite: of the variables: no checkpoint is written while one is broken.
+      partial: whether a checkpoint may contain more than `variables`.
+      finite: of the variables; no checkpoint is written if one is not finite.
       log: takes lines for the user.
 
     Attributes:
@@ -126,13 +127,13 @@ class Checkpoints:
         self._finite = finite
         self._saved_step = -1
         self._cleared = False
-        self._known: set[tuple] = set()  # the files of those that were saved or found
+        self._known: set[tuple] = set()  # the files that were saved here or restored
 
     def needed(self, last_step: int, every: float) -> int:
-        """The bytes that are to be free when a run starts.
+        """The bytes that must be free on the disk when a run starts.
 
         They are those of the checkpoints that it keeps and of the one being written,
-        less those that are there and will be replaced.
+        minus those of existing ones that will be replaced.
 
         Args:
           last_step: the global step at which it ends.
@@ -152,7 +153,7 @@ class Checkpoints:
 
         Raises:
           CheckpointError: the disk is full or the directory is gone.
-          NotFiniteError: a variable holds what is no number.
+          NotFiniteError: a variable is not finite.
         """
         path = os.path.join(self.directory, _NAME)
         if step == self._saved_step:
@@ -197,7 +198,7 @@ class Checkpoints:
         """
         for path in self._saver.last_checkpoints:
             if _step_of(path) not in (self._saved_step, step):
-                # The index first: without it no half is taken for a whole.
+                # The index first: without it, the rest does not count as a checkpoint.
                 for name in sorted(glob.glob(f"{glob.escape(path)}.*"), reverse=True):
                     os.remove(name)
                 self._keep(set(self._saver.last_checkpoints) - {path})
@@ -205,10 +206,10 @@ class Checkpoints:
         return None
 
     def begin_anew(self) -> bool:
-        """Goes on in another folder at the same path.
+        """Continues in another folder at the same path.
 
         Returns:
-          whether it holds no checkpoints but this run's, and may be written to.
+          whether it has only this run's checkpoints, and can be written to.
         """
         there = all_paths(self.directory)
         if any(files(path) not in self._known for path in there):
@@ -220,7 +221,7 @@ class Checkpoints:
         return True
 
     def _keep(self, paths: Iterable[str]) -> None:
-        """Takes these for what was saved: the oldest are deleted one by one."""
+        """Makes these the saved checkpoints, the oldest of which are deleted."""
         saved = []
         for path in sorted(paths, key=_step_of):
             with contextlib.suppress(OSError):  # deleted meanwhile
@@ -241,7 +242,7 @@ class Checkpoints:
             paths = all_paths(self.directory)
             if path := self._restore_one_of(paths, session):
                 return path
-            # Meanwhile a run may have replaced them.
+            # A run may have replaced them meanwhile.
             if paths == all_paths(self.directory):
                 break
         if paths:
@@ -263,7 +264,7 @@ class Checkpoints:
             except tf.errors.OpError as error:
                 if not os.path.exists(path + ".index"):
                     continue  # a run has deleted it meanwhile
-                # Names and shapes were compared before: the file itself is broken.
+                # Names and shapes were right, so the file itself is damaged.
                 self._log(
                     f"Checkpoint {path} cannot be read ({explain.cause(error)}); "
                     "falling back to the one before."
@@ -282,7 +283,7 @@ class Checkpoints:
                 loader.restore(session, path)
         if self._permute and order.NAME not in stored:
             session.run(self._permute)
-        # Of what was loaded, which therefore can be read.
+        # Only of what was loaded, so it can be read.
         contents.check_counts(path, stored & self._variables.keys())
 
     def _last_whole(self) -> str:
@@ -297,10 +298,10 @@ class Checkpoints:
 
 
 def _groups(variables: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The variables that are loaded together: all, but of what is carried each kind,
-    and the version of the order.
+    """Groups of variables that are loaded together.
 
-    Constants have their values.
+    Each kind of carried values and the order's version are groups; all others are one.
+    Constants are left out.
     """
     groups: dict[str, dict[str, Any]] = {}
     for name, variable in variables.items():
@@ -325,10 +326,10 @@ def all_paths(directory: str) -> list[str]:
 
 
 def _clear(directory: str, step: int) -> None:
-    """Removes what runs left that were killed while they saved, or deleted older ones.
+    """Removes files of runs that were killed while they saved or deleted checkpoints.
 
-    That is files under the names they have while they are written, and data before
-    this step without an index, which alone says what is in them.
+    These are files with temporary names, and data of earlier steps without an index,
+    which cannot be read.
     """
     left = glob.glob(os.path.join(glob.escape(directory), "checkpoint.tmp*"))
     for path in glob.glob(os.path.join(glob.escape(directory), f"{_NAME}-*")):
@@ -340,29 +341,29 @@ def _clear(directory: str, step: int) -> None:
         if part[4] or int(part[2]) < step:
             left.append(path)
     for path in left:
-        with contextlib.suppress(OSError):  # it is nothing of ours, a folder say
+        with contextlib.suppress(OSError):  # not a file of this project, as a folder
             os.remove(path)
 
 
 def _state(directory: str) -> Any:
-    """What the file `checkpoint` says, or None."""
+    """The contents of the file `checkpoint`, or None."""
     try:
         return tf.train.get_checkpoint_state(directory)
-    except (tf.errors.OpError, ValueError):  # it is malformed, and says nothing
+    except (tf.errors.OpError, ValueError):  # it is malformed
         return None
 
 
 def _is_full(error: Exception) -> bool:
-    """Whether there is no room on the disk, as TensorFlow and Python say it."""
+    """Whether an error of TensorFlow or Python means that the disk is full."""
     if isinstance(error, OSError):
         return error.errno in (errno.ENOSPC, errno.EDQUOT)
     return isinstance(error, tf.errors.ResourceExhaustedError)
 
 
 def _listed(directory: str) -> list[str]:
-    """Checkpoints that the file `checkpoint` lists and that are there.
+    """Checkpoints that the file `checkpoint` lists and that exist.
 
-    It may come from elsewhere; so what it lists outside the directory is left alone.
+    The file may come from another folder, so paths outside this one are left out.
     """
     state = _state(directory)
     paths = list(state.all_model_checkpoint_paths) if state else []
@@ -376,8 +377,7 @@ def _listed(directory: str) -> list[str]:
 
 
 def files(path: str) -> tuple[tuple[str, int, int], ...]:
-    """The files of a checkpoint: name, size and when it was written, which tell whether
-    it is as it was."""
+    """(name, size, time of writing) of a checkpoint's files, to see if they change."""
     entries = []
     for name in sorted(glob.glob(f"{glob.escape(path)}.*")):
         with contextlib.suppress(OSError):  # deleted meanwhile

@@ -1,9 +1,10 @@
-"""What never changes in a model, and stands in its checkpoints: a text's vocabulary.
+"""Constants in checkpoints, such as the vocabulary of a text.
 
     checkpoints = Checkpoints(directory, train.saved | of(source, device))
 
-A number in the data, as a word's, means what it meant in training only if these are
-the same, which shapes need not show.  So a checkpoint with others is refused.
+Numbers in the data, as those of words, have the meaning that they had in training only
+with the same vocabulary.  Shapes may be equal for another one.  So a checkpoint with
+other constants is refused.
 """
 
 import os
@@ -19,19 +20,19 @@ from towers.layout import graph_names
 
 v1 = tf.compat.v1
 
-# Of their names in a checkpoint.  One that was written before there were constants can
-# be loaded without them.
+# Prefix of their names in a checkpoint.  Old checkpoints without constants can be
+# loaded, too.
 PREFIX = "constant/"
 
 
 def of(source: Source, device: str) -> dict[str, tf.Variable]:
     """Makes variables of the constants of a data source.
 
-    They are in no collection, so that no mode takes them for part of a model.
+    They are in no collection, so that modes do not treat them as part of a model.
 
     Args:
-      source: of data; its `vocabulary` may be empty, or not there.
-      device: a CPU, as strings lie on no other.
+      source: of data; its `vocabulary` may be empty or missing.
+      device: a CPU; other devices have no strings.
 
     Returns:
       name in a checkpoint -> string variable.
@@ -78,10 +79,10 @@ def check(
       path: of the checkpoint.
       here: the run's `values`.
       contents: the names in the checkpoint.
-      partial: whether the checkpoint may hold more.
+      partial: whether the checkpoint may contain more.
 
     Raises:
-      ValueError: they are not the same.
+      ValueError: they differ.
     """
     there = set(filter(is_one, contents))
     for name in sorted(there & here.keys() if partial else there):
@@ -98,7 +99,7 @@ def check(
 
 
 def _difference(old: Sequence[bytes], new: Sequence[bytes]) -> str:
-    """In what two lists differ first."""
+    """The first difference of two lists, in words."""
     for index, (was, now) in enumerate(zip(old, new)):
         if was != now:
             return (

@@ -1,4 +1,4 @@
-"""What is in a checkpoint: names and shapes, compared with what a run has."""
+"""The names and shapes in a checkpoint, compared with those of a run."""
 
 import os
 from collections.abc import Mapping, Set
@@ -10,11 +10,11 @@ from flags.problem import wrong_setting
 from towers.checkpoints import constants
 from towers.data import order
 
-# Variables that count, and what none of them comes to.
+# Variables that count, and a number that none of them reaches.
 _COUNTS, _MOST = {"global_step", "position"}, 2**62
 
-# Variables of this prefix carry something from one step into the next.  They are in a
-# checkpoint, which can be loaded without them, and where nothing is carried.
+# Prefix of variables that pass a value from one step to the next.  A checkpoint may
+# have them or not; both can be loaded with or without them.
 CARRIED = "carried/"
 
 
@@ -26,7 +26,7 @@ def check_same(
     Args:
       path: of the checkpoint.
       shapes: variable name -> shape.
-      partial: whether the checkpoint may hold more.
+      partial: whether the checkpoint may contain more.
 
     Raises:
       ValueError: names or shapes differ; up to five of each are named.
@@ -62,7 +62,7 @@ def check_same(
 
 
 def of(path: str) -> dict[str, list[int]]:
-    """Name -> shape of what is in a checkpoint."""
+    """Name -> shape of each variable in a checkpoint."""
     return tf.train.load_checkpoint(path).get_variable_to_shape_map()
 
 
@@ -75,7 +75,7 @@ def check_counts(path: str, names: Set[str]) -> None:
 
 
 def is_carried(name: str) -> bool:
-    """Whether a variable carries something from one step into the next."""
+    """Whether a variable passes a value from one step to the next."""
     return name.startswith(CARRIED)
 
 

@@ -1,7 +1,7 @@
-"""A note beside the checkpoints that says that a run failed and why, or ended early.
+"""A file next to the checkpoints that says why a run failed, or that it ended early.
 
-An evaluator sees nothing of a run but its checkpoints.  Without the note it would wait
-forever for those of a run that failed, or that reached its goal before its last step.
+An evaluator sees only the checkpoints of a run.  Without this file it would wait
+forever after a run has failed, or has reached its target before its last step.
 """
 
 import contextlib
@@ -12,7 +12,7 @@ _NAME, _END = "failure", "end"  # of the files
 
 
 def clear(directory: str | None) -> None:
-    """Forgets an earlier failure or end: the run has begun again."""
+    """Removes the files of an earlier failure or end, as the run has started again."""
     if not directory:
         return
     for name in (_NAME, _END):
@@ -23,9 +23,9 @@ def clear(directory: str | None) -> None:
 
 
 def leave(directory: str | None, reason: str) -> None:
-    """Writes the reason atomically; does nothing where the folder is not writable.
+    """Writes the reason atomically; does nothing if the folder is not writable.
 
-    On a full disk the file is often possible, but not its text: it is then empty.
+    On a full disk the file can often be made, but not its text; it is then empty.
     """
     _write(directory, _NAME, reason)
 
@@ -58,7 +58,7 @@ def _write(directory: str | None, name: str, text: str) -> None:
 
 
 class Lookout:
-    """Finds failures written after its creation; earlier ones are of earlier runs.
+    """Finds failures written after its creation; others are of earlier runs.
 
     Args:
       directory: of the run.
@@ -69,7 +69,7 @@ class Lookout:
         self._before = self._which()
 
     def _which(self) -> tuple[int, int] | None:
-        """The identity of the file; clocks of hosts may differ, so none is compared."""
+        """The identity of the file; not its time, as the clocks of hosts may differ."""
         try:
             status = os.stat(self._path)
         except OSError:
@@ -84,5 +84,5 @@ class Lookout:
             with open(self._path, encoding="utf-8", errors="replace") as file:
                 reason = file.readline(1000).strip()
                 return f"the training failed: {reason or 'its output says why'}"
-        except FileNotFoundError:  # the run begins again at this moment
+        except FileNotFoundError:  # the run starts again at this moment
             return ""

@@ -1,4 +1,4 @@
-"""How a run saves: in a folder that may go away, on a disk that may be full."""
+"""Saves a run, also if its folder is removed or the disk is full."""
 
 import math
 import time
@@ -17,7 +17,7 @@ v1 = tf.compat.v1
 
 
 class TakenError(OutputError):
-    """The folder is another run's now; nothing was written to it."""
+    """Another run uses the folder now; nothing was written to it."""
 
 
 class Saving:
@@ -25,8 +25,8 @@ class Saving:
 
     Args:
       checkpoints: of its folder.
-      lock: of that folder, or None where nobody holds it.
-      retry_secs: for how long `attempt` may fail; None: for ever.
+      lock: of that folder, or None.
+      retry_secs: how long `attempt` may fail; None for no limit.
       log: takes lines for the user.
     """
 
@@ -45,19 +45,19 @@ class Saving:
         self._failing_since: float | None = None
 
     def restore(self, session: v1.Session) -> str | None:
-        """As `Checkpoints` have it."""
+        """As in `Checkpoints`."""
         return self._checkpoints.restore(session)
 
     def save(self, session: v1.Session, step: int) -> str:
         """Writes the checkpoint of this global step, unless it was the last one.
 
         On a full disk the oldest are deleted, which later ones would have replaced, but
-        not the last whole one.
+        not the last complete one.
 
         Raises:
           CheckpointError: it was not written.
-          NotFiniteError: a variable holds what is no number.
-          TakenError: another run has the folder, or had it.
+          NotFiniteError: a variable is not finite.
+          TakenError: another run uses the folder, or has used it.
         """
         self._follow()
         while True:
@@ -70,13 +70,13 @@ class Saving:
                 self._log(f"The disk is full: {path} is deleted to make room.")
 
     def attempt(self, session: v1.Session, step: int) -> bool:
-        """As `save`, but a checkpoint that cannot be written ends nothing yet.
+        """As `save`, but an error of writing does not end the run at once.
 
         Returns:
-          whether it was written.
+          whether the checkpoint was written.
 
         Raises:
-          CheckpointError: for `retry_secs` none could be written.
+          CheckpointError: for `retry_secs` no checkpoint could be written.
           NotFiniteError, TakenError: as from `save`.
         """
         try:
@@ -95,7 +95,7 @@ class Saving:
         return True
 
     def _follow(self) -> None:
-        """Goes on in what lies at the folder's path, if it is another folder now."""
+        """Continues in the folder at the path, if that is another folder now."""
         directory = self._checkpoints.directory
         try:
             moved = self._lock is not None and self._lock.renew()
@@ -124,11 +124,11 @@ def set_up(
     lock: Lock | None,
     log: Callable[[str], None],
 ) -> Saving | None:
-    """The checkpoints that settings ask for; adds their operations to the graph.
+    """The checkpoints of a run; adds their operations to the graph.
 
     Args:
       output: the section of the settings.
-      variables: what is saved, by name in a checkpoint.
+      variables: to save, by name in a checkpoint.
       num_steps: global step at which an uninterrupted run ends.
       finite: finds variables that are not finite.
       lock: of the folder.
@@ -146,7 +146,7 @@ def set_up(
         finite=finite,
         log=log,
     )
-    # By the clock it is not known how many; but not more than one in each step.
+    # With --save_model_secs the number is unknown, but at most one per step.
     every = output.save_model_steps or (1 if output.save_model_secs else 0)
     if output.save_model_secs and not output.max_ckpts_to_keep:
         every = num_steps

@@ -1,1 +1,1 @@
-"""The processes of a cluster and what they say to each other beside the graph."""
+"""The processes of a cluster, and their messages outside of the graph."""

@@ -1,11 +1,11 @@
-"""A client's side of a cluster: sessions that outlive the tasks they run on.
+"""Sessions of a client on a cluster, which continue after a task was lost.
 
     with Controller(spec, config, ...) as sessions:
         status = run.train(parts, console, sessions)
 
-An attempt to train begins when every task answers.  When one is lost, a new session is
-made once it is back, and the attempt begins again: it restores the last checkpoint,
-input position included, so that the result is that of a run that lost nothing.
+An attempt to train begins when every task answers.  After a task was lost and is back,
+a new session is made and the attempt starts again.  It restores the last checkpoint,
+with the input position, so the result is that of a run without a loss.
 """
 
 import contextlib
@@ -26,14 +26,14 @@ from towers.layout.cluster_spec import ClusterSpec, Task
 v1 = tf.compat.v1
 
 _FAREWELL_SECONDS = 0.5  # to dismiss a task that was given up
-_QUIET_SECONDS = 5.0  # of waiting before it is worth a line
+_QUIET_SECONDS = 5.0  # of waiting before a line is printed
 _LEAVE_LOST_SECONDS = 0.5
-_BEAT_SECONDS = 30.0  # at most between two polls of tasks that no call reaches
-# Failures in a row with every task there; one after `--stall_secs` begins a new row.
+_BEAT_SECONDS = 30.0  # between two polls of tasks that no call reaches, at most
+# Failures in a row while every task answers; one after `--stall_secs` starts a new row.
 _LIMIT_UNEXPLAINED = 3
-# A host that vanishes leaves operations behind on the ps tasks, which may take what is
-# meant for its replacement.  Each attempt feeds them once, and waits twice as long as
-# the one before: a step may also be that slow.
+# A host that vanishes leaves waiting operations on the ps tasks, which may take
+# messages for its replacement.  Each attempt gives them one message, and waits twice as
+# long as the one before, because a step may also be that slow.
 _LIMIT_SWALLOWED, _SWALLOWED_STALLS = 3, 2
 _SWALLOWED = (
     "a message, perhaps to what a vanished task had left waiting: every task answers, "
@@ -44,13 +44,13 @@ _GOES_ON = "Going on from the last checkpoint, or from the start if there is non
 
 
 class Controller:
-    """Makes sessions on the cluster; see `sessions.Sessions`.
+    """Opens sessions on the cluster; see `sessions.Sessions`.
 
     Args:
       spec: with this task, the controller, as `me`.
       config: of the server.
       needs: (kind, number) of devices that every worker must have.
-      stall_secs: how long a call may take until the tasks that do not answer are named.
+      stall_secs: time of a call after which tasks that do not answer are named.
       wait_secs: how long to wait for a task that does not answer.
       console: takes lines for the user.
 
@@ -73,8 +73,8 @@ class Controller:
     ):
         self._spec = spec
         self._stall_secs = stall_secs
-        # How long a call may take before tasks are asked for signs of life, such that
-        # frozen ones, which are waited for, are named within `stall_secs`.
+        # How long a call may take before tasks are polled, so that frozen ones are
+        # named within `stall_secs`.
         self._patience = stall_secs - min(ANSWER_SECONDS, stall_secs / 2)
         self._wait_secs = wait_secs
         self._console = console
@@ -82,7 +82,7 @@ class Controller:
         self._unexplained = self._losses = self._swallowed = 0
         self._resumes = self._hinted = False
         self._given_up: set[Task] = set()
-        # Tasks that take no part in session calls, whose loss no call would notice.
+        # Tasks that take no part in session calls, so that no call notices their loss.
         self._apart = spec.clients[1:] if spec.me == spec.controller else []
         self._lost: Callable[[], list[str]] = list
         self._stopping: Callable[[], bool] = bool
@@ -104,7 +104,7 @@ class Controller:
 
     @contextlib.contextmanager
     def open(self, graph: tf.Graph, config: v1.ConfigProto) -> Iterator[v1.Session]:
-        """A session on the graph, closed at the end, or left if that takes long."""
+        """A session on the graph, closed at the end, or abandoned if that hangs."""
         session = WatchedSession(
             self.target,
             graph,
@@ -117,7 +117,7 @@ class Controller:
         try:
             yield session
         except tf.errors.OpError:
-            # The call has ended on every task; one that is gone would be waited for.
+            # The call has ended on every task; closing would wait for a lost one.
             seconds = _LEAVE_LOST_SECONDS
             raise
         finally:
@@ -126,7 +126,7 @@ class Controller:
     def keep(
         self, attempt: Callable[[], int], stop: Stop, *, resumes: bool
     ) -> int | None:
-        """Makes the attempt until it succeeds; None if a signal came first.
+        """Repeats the attempt until it succeeds; returns None if a signal came first.
 
         Raises:
           messages.ClusterError: a task is wrong, or does not come back, or nothing
@@ -146,7 +146,7 @@ class Controller:
                 if stop.insisted and isinstance(error, StallError):
                     return None
                 if time.monotonic() - begun > self._stall_secs:
-                    self._unexplained = 0  # it took steps
+                    self._unexplained = 0  # the attempt took steps
                 lost = self._what_was_lost(error)
                 if not lost:
                     raise
@@ -160,9 +160,10 @@ class Controller:
                 self._console(f"Lost {lost}. {_GOES_ON}")
 
     def dismiss(self, status: int) -> None:
-        """Tells all tasks to leave with a status; those given up not for long.
+        """Tells all tasks to exit with a status.
 
-        Those of another controller, who may be training on them, are left alone.
+        It waits only shortly for tasks that were given up, and does not tell tasks of
+        another controller, which may train on them.
         """
 
         def tell(task: Task) -> None:
@@ -175,9 +176,10 @@ class Controller:
 
     @contextlib.contextmanager
     def _listening(self, stop: Stop) -> Iterator[None]:
-        """Lets sessions notice the loss of tasks that take no part in their calls.
+        """In this block, sessions notice the loss of tasks outside of their calls.
 
-        After a signal, these may end before the controller has saved: no loss then.
+        After a signal these tasks may end before the controller has saved, which is not
+        a loss.
         """
         over, anew = threading.Event(), threading.Event()
         if self._apart:
@@ -202,7 +204,7 @@ class Controller:
                 over.set()
 
     def _look_after(self, over: threading.Event, anew: threading.Event) -> None:
-        """Polls for tasks that were restarted, or dropped out of their session.
+        """Polls for tasks that were restarted or have left their session.
 
         A task that does not answer may be busy; it is polled again.
         """
@@ -213,10 +215,10 @@ class Controller:
                 return
 
     def _gather(self, stop: Stop) -> None:
-        """Waits until every task answers as it should, or a signal comes."""
+        """Waits until every task gives a right answer, or a signal comes."""
         begun = time.monotonic()
         due = begun + _QUIET_SECONDS
-        # Long enough for a live task to answer, however little time is left.
+        # Enough for a live task to answer, even if little of `wait_secs` is left.
         least = min(ANSWER_SECONDS, self._wait_secs) / 2
         while stop.received is None:
             left = self._wait_secs - (time.monotonic() - begun)
@@ -237,13 +239,13 @@ class Controller:
             time.sleep(0.2)
 
     def _silent(self, lasted: float) -> list[str]:
-        """Says that a call has lasted long; returns who is absent or was restarted.
+        """Prints that a call takes long; returns the tasks that are lost or restarted.
 
-        A follower goes on waiting for a chief: its call ends when the chief begins
-        again.  If the follower dropped out, the chief might already have begun.
+        A follower continues to wait for its chief: the call ends when the chief starts
+        again.  If the follower left the session, the chief may have started already.
 
-        Who is silent is named within `stall_secs`, but not given up before it had
-        `ANSWER_SECONDS`: it may be busy.
+        A task that does not answer is named within `stall_secs`, but counts as lost
+        only after `ANSWER_SECONDS`, as it may be busy.
         """
         begun = time.monotonic() - lasted
         seconds = self._stall_secs - self._patience
@@ -263,10 +265,10 @@ class Controller:
         return list(reasons.values())
 
     def _may_be_swallowed(self, lasted: float) -> bool:
-        """Whether another attempt is worth while, though it loses what was not saved.
+        """Whether to make another attempt because a message may have been lost.
 
-        It is only where a task has vanished: this client lost it, or takes the place of
-        a client that the others lost.
+        Only if a task has vanished before: this client lost it, or replaces a client
+        that the others lost.  The attempt starts from the last checkpoint.
         """
         if not (self._spec.between and self._spec.me == self._spec.controller):
             return False

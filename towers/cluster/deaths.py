@@ -1,13 +1,13 @@
-"""How a task's process was ended by a signal, in words."""
+"""The sentence about a task's process that a signal has ended."""
 
 import re
 import signal
 from collections.abc import Sequence
 
-# What native code that goes wrong raises in its own process.
+# Signals that faults in native code raise.
 _CRASHES = ("SIGSEGV", "SIGBUS", "SIGABRT", "SIGILL", "SIGFPE")
-# In the stacks that `faulthandler` writes: the frame of `crash.during`, and where the
-# thread was that crashed.
+# In the stacks that `faulthandler` writes: the frame of `crash.during`, and the place
+# of the thread that crashed.
 _SAID = re.compile(r'^  File "towers", line \d+ in (.+)$', re.MULTILINE)
 _WHERE = re.compile(
     r'^Current thread .*\n  File "(.+)", line (\d+) in (.+)$', re.MULTILINE
@@ -15,12 +15,12 @@ _WHERE = re.compile(
 
 
 def words(number: int, printed: Sequence[str], *, memory_ran_out: bool) -> str:
-    """What follows the name of the task.
+    """The sentence about the task, after its name.
 
     Args:
       number: of the signal.
-      printed: the last lines of the task, as far as they are known.
-      memory_ran_out: whether the kernel killed a process for that meanwhile.
+      printed: the task's last lines, if known.
+      memory_ran_out: whether the kernel killed a process meanwhile as memory ran out.
     """
     try:
         name = signal.Signals(number).name
@@ -41,7 +41,7 @@ def words(number: int, printed: Sequence[str], *, memory_ran_out: bool) -> str:
 
 
 def memory_kills() -> int:
-    """How often the kernel has killed a process since memory ran out; 0 if unknown."""
+    """How many processes the kernel has killed as memory ran out; 0 if unknown."""
     try:
         with open("/proc/vmstat", encoding="ascii") as file:
             match = re.search(r"^oom_kill (\d+)$", file.read(), re.MULTILINE)

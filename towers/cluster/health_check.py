@@ -12,10 +12,10 @@ Hellos = dict[Task, messages.TaskInfo]
 
 
 class HealthCheck:
-    """Polls the tasks that this task depends on.
+    """Polls the tasks on which this task depends.
 
     Args:
-      spec: with the task that asks as `me`.
+      spec: with this task as `me`.
       needs: (kind, number) of devices that every worker must have.
     """
 
@@ -23,11 +23,11 @@ class HealthCheck:
         self._spec = spec
         self._needs = needs
         self._tasks = spec.servers
-        if spec.me != spec.controller:  # it follows: what other followers do is not its
+        if spec.me != spec.controller:  # a follower does not depend on other followers
             ps = [task for task in spec.servers if task.job == "ps"]
             self._tasks = [spec.controller, *ps]
-        self._heard: Hellos = {}  # the last of each
-        self._known: Hellos = {}  # of those that train
+        self._heard: Hellos = {}  # the last answer of each task
+        self._known: Hellos = {}  # the answers of the tasks that train
 
     def ask(
         self, tasks: Sequence[Task] | None = None, seconds: float = ANSWER_SECONDS
@@ -39,7 +39,7 @@ class HealthCheck:
           seconds: to wait for each answer, at most `ANSWER_SECONDS`.
 
         Returns:
-          (task -> what it says of itself, task -> why it does not answer).
+          (task -> its `TaskInfo`, task -> why it does not answer).
         """
         seconds = min(ANSWER_SECONDS, seconds)
         hellos: Hellos = {}
@@ -66,25 +66,25 @@ class HealthCheck:
             raise messages.ClusterError("; ".join(wrong))
 
     def remember(self, hellos: Hellos) -> None:
-        """Records the processes that training begins with."""
+        """Records the processes at the start of the training."""
         self._known = hellos
 
     @property
     def were_left(self) -> bool:
-        """Whether a recorded task had dropped out of a session before."""
+        """Whether a recorded task had left a session before."""
         return any(hello.breaks for hello in self._known.values())
 
     def absent(self, seconds: float = ANSWER_SECONDS) -> dict[Task, str]:
         """The tasks that do not answer or are not the recorded processes, in words.
 
         Args:
-          seconds: as `ask` has it.
+          seconds: as in `ask`.
         """
         hellos, silent = self.ask(seconds=seconds)
         return {**silent, **self.changed(hellos)}
 
     def changed(self, hellos: Hellos) -> dict[Task, str]:
-        """The tasks that were restarted or dropped out of their session, in words."""
+        """Task -> that it was restarted or has left its session, in words."""
         changes = {}
         for task, hello in sorted(hellos.items()):
             previous = self._known.get(task, hello)
@@ -95,7 +95,7 @@ class HealthCheck:
         return changes
 
     def is_ours(self, task: Task) -> bool:
-        """Whether a task was started for this controller, as far as it says."""
+        """Whether a task's last answer names this controller."""
         if task not in self._heard:
             self.ask([task])
         if not (hello := self._heard.get(task)):
@@ -113,7 +113,7 @@ def in_parallel(act: Callable[[Task], None], tasks: Sequence[Task]) -> None:
     def run(task: Task) -> None:
         try:
             act(task)
-        except Exception as error:  # else a failed call would pass for an answer
+        except Exception as error:  # otherwise it would be lost with the thread
             failed.append(error)
 
     threads = [

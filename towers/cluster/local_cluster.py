@@ -1,13 +1,13 @@
 """A cluster on this machine: starts all tasks, prefixes their output, stops them.
 
-`python -m towers.train --local_cluster=ps:1,worker:2` turns into this program.  It
-needs the standard library only, so it is small, has a single thread, and can enter a
-private network.
+`python -m towers.train --local_cluster=ps:1,worker:2` becomes this program.  It uses
+only the standard library, so it is small, has a single thread, and can enter a private
+network.
 
-A task that is killed is restarted, up to a number of times; the controller then goes on
-from the last checkpoint.  One that is stopped (SIGSTOP) is named, and killed if it
-stays stopped.  No task outlives this program, however it ends: Linux kills them with
-it.
+A task that is killed is restarted, up to a number of times; the controller then
+continues from the last checkpoint.  A task that is stopped (SIGSTOP) is named, and
+killed if it stays stopped.  No task lives longer than this program: Linux kills them
+when it ends.
 """
 
 import collections
@@ -39,12 +39,12 @@ from towers.errors.terminal import (
     is_hangup,
 )
 
-# Seconds that tasks have to exit by themselves.  After a failure, or a signal during
-# the start, there may be no controller to tell them to.
+# Seconds for tasks to exit by themselves.  After a failure, or a signal during the
+# start, there may be no controller that tells them to exit.
 _GRACE, _GRACE_AFTER_FAILURE = 10.0, 2.0
-_LAST_WORDS_SECONDS = 2.0  # to read what a task that ended had printed
-_LAST_LINES = 500  # of a task, that are kept: the stacks of its threads are among them
-_LEADER_SECONDS = 5.0  # that the leader may take to exit after the tasks it dismissed
+_LAST_WORDS_SECONDS = 2.0  # to read the output of a task that has ended
+_LAST_LINES = 500  # of a task that are kept; they contain the stacks of its threads
+_LEADER_SECONDS = 5.0  # for the leader to exit after the tasks that it dismissed
 _PR_SET_PDEATHSIG = 1  # of <linux/prctl.h>
 
 
@@ -59,17 +59,17 @@ def become(
     """Replaces this process by the local cluster.
 
     Args:
-      tasks: job -> number of tasks.  The controller leads, or without one worker 0.
-      flags: of the command line, which every task gets.
-      where: the towers' `Placement`; to import its type here would take seconds.
-      limits: `max_restarts` of each task; `stall_secs`, after which a stopped one is
+      tasks: job -> number of tasks.  The leader is the controller, or worker 0.
+      flags: of the command line; every task gets them.
+      where: the towers' `Placement` (importing its type here would take seconds).
+      limits: `max_restarts` of each task; `stall_secs`, after which a stopped task is
         named, and `wait_secs`, after which it is killed.
       allow_open_ports: whether the tasks share the machine's network.
 
     Raises:
-      ValueError: this system cannot.
+      ValueError: this system does not support it.
     """
-    if not hasattr(signal, "pthread_sigmask"):  # nor processes that replace others
+    if not hasattr(signal, "pthread_sigmask"):  # as on Windows, which has no exec
         raise wrong_setting(
             "local_cluster",
             None,
@@ -89,7 +89,7 @@ def become(
     sys.stdout.flush()
     sys.stderr.flush()
     command = [sys.executable, "-m", "towers.cluster.local_cluster", json.dumps(order)]
-    signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)  # until they are taken there
+    signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)  # until that program handles them
     os.execve(sys.executable, command, _environment())
 
 
@@ -133,13 +133,13 @@ class _Tasks:
         self._signals: list[int] = []
         self._noted = 0.0  # when the last one came
         self._terminal = Terminal()
-        self._stopped: dict[tuple[str, int], float] = {}  # task -> since when
+        self._stopped: dict[tuple[str, int], float] = {}  # task -> time of its stop
         self._named: set[tuple[str, int]] = set()
         self._printed: dict[tuple[str, int], collections.deque[str]] = {}
         self._memory_kills = deaths.memory_kills()
 
     def run(self) -> int:
-        """Starts all tasks and stays until the one that leads ends."""
+        """Starts all tasks and waits until the leader ends."""
         for number in heeded():
             signal.signal(number, self._note)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)
@@ -172,16 +172,16 @@ class _Tasks:
             self._terminal.forget()
 
     def _watch(self) -> int | None:
-        """Until the leader ends: its status; None if a task ended the run."""
+        """Waits for the leader's end; its status, or None if a task ended the run."""
         forwarded = 0
         while True:
             self._read(0.1)
             if len(self._signals) > forwarded:
-                if forwarded:  # the second time somebody is in earnest
+                if forwarded:  # the second signal
                     return 128 + self._signals[-1]
                 self._processes[self._leader].send_signal(self._signals[0])
                 forwarded = len(self._signals)
-            # Looked at once: the leader may end between two looks.
+            # All at once, as the leader may end between two checks.
             statuses = {name: task.poll() for name, task in self._processes.items()}
             ended = statuses[self._leader]
             if ended is not None and ended >= 0:
@@ -190,20 +190,20 @@ class _Tasks:
                 return self._stopped_early(-ended)
             for name, status in statuses.items():
                 if status and status > 0 and self._leader_ends():
-                    break  # it was sent away
+                    break  # the leader has dismissed it
                 if status and not self._may_go_on(name, status):
                     return None
                 self._look_at(name, self._processes[name])
 
     def _stopped_early(self, number: int) -> int:
-        """The status of a run whose leader a signal ended that it did not yet take."""
+        """The status of a run whose leader was ended by a signal during its start."""
         stopped = Interrupted(number)
         left = "nothing was begun; the same command begins it"
         say(f"Stopped by {stopped.name}: {left}.")
         return stopped.status
 
     def _leader_ends(self) -> bool:
-        """Whether the leader is about to end, who may have told the others to."""
+        """Whether the leader ends soon; it may have told the others to exit."""
         until = time.monotonic() + _LEADER_SECONDS
         while time.monotonic() < until:
             ended = self._processes[self._leader].poll()
@@ -213,7 +213,7 @@ class _Tasks:
         return False
 
     def _may_go_on(self, name: tuple[str, int], status: int) -> bool:
-        """Starts a killed task again; says why if the run ends."""
+        """Restarts a killed task, or prints why the run ends."""
         words = f"{name[0]} {name[1]}"
         number = _signal_of(status)
         if number is None:
@@ -232,7 +232,7 @@ class _Tasks:
         return True
 
     def _death(self, name: tuple[str, int], number: int) -> str:
-        """How a signal ended a task, after all that it printed."""
+        """The sentence about a task that a signal ended, after its last output."""
         pipe = self._processes[name].stdout if name in self._processes else None
         until = time.monotonic() + _LAST_WORDS_SECONDS
         while pipe and not pipe.closed and time.monotonic() < until:
@@ -242,7 +242,7 @@ class _Tasks:
         return deaths.words(number, printed, memory_ran_out=ran_out)
 
     def _look_at(self, name: tuple[str, int], process: subprocess.Popen) -> None:
-        """Names a task that is stopped, and kills it when it stays so."""
+        """Names a task that is stopped, and kills it if it stays stopped."""
         if not _is_stopped(process.pid):
             self._stopped.pop(name, None)
             self._named.discard(name)
@@ -265,14 +265,14 @@ class _Tasks:
         command += [f"--job_name={job}", f"--task_index={index}", *self._hosts]
         if self._order["kind"] == "gpu":  # on CPUs the tasks see no GPU
             command.append("--device=gpu")
-        shown = name == self._leader  # its lines are the program's
+        shown = name == self._leader  # whose lines are printed as they are
         process = subprocess.Popen(
             command,
             env={**os.environ, **self._gpus(job, index)},
             stdin=subprocess.DEVNULL,
             stdout=None if shown else subprocess.PIPE,
             stderr=None if shown else subprocess.STDOUT,
-            start_new_session=True,  # Ctrl-C is for the controller to obey
+            start_new_session=True,  # so that Ctrl-C does not reach it
             preexec_fn=functools.partial(_die_with, os.getpid()),
         )
         self._processes[name] = process
@@ -282,19 +282,19 @@ class _Tasks:
             self._output.register(process.stdout, selectors.EVENT_READ, name)
 
     def _gpus(self, job: str, index: int) -> dict[str, str]:
-        """What shows a task its GPUs: each worker its own, or its logical ones."""
+        """The environment with a task's GPUs: a worker has its own, or logical ones."""
         if job != "worker" or self._order["kind"] == "cpu":
             return {"CUDA_VISIBLE_DEVICES": ""}
         count, split = self._order["num_gpus"], self._order["gpu_split"]
         visible = os.environ.get("CUDA_VISIBLE_DEVICES")
         every = visible.split(",") if visible else [str(i) for i in range(1024)]
         gpus = every[index * count // split : -(-(index + 1) * count // split)]
-        # Workers that share one must not take all of its memory.
+        # Workers that share a GPU must not take all of its memory.
         shared = {"TF_FORCE_GPU_ALLOW_GROWTH": "true"} if split > 1 else {}
         return {"CUDA_VISIBLE_DEVICES": ",".join(gpus), **shared}
 
     def _read(self, seconds: float) -> None:
-        """Passes on what tasks print, waiting for it so long at most."""
+        """Prints the output of tasks, for which it waits at most so long."""
         if not self._output.get_map():
             time.sleep(seconds)
         for key, _ in self._output.select(seconds):
@@ -305,12 +305,12 @@ class _Tasks:
             self._print(key.data, text)
 
     def _print(self, name: tuple[str, int], text: bytes) -> None:
-        """Whole lines, each behind the task's name; at the end of file the rest."""
+        """Prints whole lines with the task's name; at the end of file also the rest."""
         text = self._unfinished.pop(name, b"") + (text or b"\n")
         *lines, self._unfinished[name] = text.split(b"\n")
         for line in filter(None, lines):
             shown = line.decode(errors="replace")
-            with contextlib.suppress(OSError):  # nobody reads them any more
+            with contextlib.suppress(OSError):  # the reader has left
                 print(f"[{name[0]} {name[1]}] {shown}", file=sys.stderr, flush=True)
             last = self._printed.setdefault(name, collections.deque(maxlen=_LAST_LINES))
             last.append(shown)
@@ -323,7 +323,7 @@ class _Tasks:
 
 
 def _signal_of(status: int) -> int | None:
-    """The signal that ended a task, as the kernel has it or the task itself says."""
+    """The signal that ended a task, from the kernel or the task's exit status."""
     number = -status if status < 0 else status - 128
     return number if status < 0 or number in ENDING else None
 
@@ -338,10 +338,10 @@ def _is_stopped(pid: int) -> bool:
 
 
 def _environment() -> dict[str, str]:
-    """This one's, in which Python finds the project and TensorFlow is not chatty.
+    """This process's environment, with the project on Python's path and less logging.
 
-    The project comes after what the user has on the path; where it is installed, Python
-    finds it by itself, and its folder must not come before the standard library.
+    The project comes after the user's entries.  If it is installed, Python finds it
+    anyway, and its folder must not come before the standard library.
     """
     root = str(pathlib.Path(__file__).resolve().parents[2])
     path = list(filter(None, [os.environ.get("PYTHONPATH")]))
@@ -352,7 +352,7 @@ def _environment() -> dict[str, str]:
 
 
 def free_addresses(count: int) -> list[str]:
-    """So many addresses, host:port, on which nothing listens just now."""
+    """Addresses, host:port, on which nothing listens at this moment."""
     sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
     addresses = [f"127.0.0.1:{each.getsockname()[1]}" for each in sockets]
     for each in sockets:
@@ -364,7 +364,7 @@ def _die_with(parent: int) -> None:
     """In a child: asks Linux for SIGKILL when the parent ends."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:  # it ended before it was asked
+    if os.getppid() != parent:  # the parent ended before
         os.kill(os.getpid(), signal.SIGKILL)
 
 

@@ -1,8 +1,8 @@
-"""What a task and the controller say to each other beside the graph.
+"""Messages between a task and the controller, outside of the graph.
 
-The controller must know what answers at an address, and each task when training has
-ended.  Both go over TensorFlow's own server, through two resources on the task: a
-string variable that holds its `TaskInfo`, and a queue for the status to leave with.
+The controller must know which task answers at an address, and each task must know when
+training has ended.  Both use TensorFlow's own server, with two resources on the task: a
+string variable with its `TaskInfo`, and a queue for its exit status.
 """
 
 import dataclasses
@@ -24,16 +24,16 @@ from towers.layout.placement import task as filter_of
 v1 = tf.compat.v1
 
 _HELLO, _DISMISSAL = "towers_hello", "towers_dismissal"
-_NOBODY = filter_of(Task("nobody", 0))  # all but a session's own master
+_NOBODY = filter_of(Task("nobody", 0))  # excludes all tasks but a session's master
 _CLOSE_SECONDS = 2.0  # to close a session
 
 
 class ClusterError(RuntimeError):
-    """The cluster is not what it should be, or not there; a sentence for the user."""
+    """The cluster is wrong or does not answer; the message is for the user."""
 
 
 class NoAnswerError(Exception):
-    """A task did not answer; in words that follow "worker 1 at host:port: "."""
+    """A task did not answer; the message follows "worker 1 at host:port: "."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,10 +44,10 @@ class TaskInfo:
       tensorflow: its version.
       cluster: job -> addresses, that the task was started with.
       devices: kind -> number, `{"CPU": 2}`.
-      life: a number of this process, which a restarted task does not share.
-      breaks: how often it dropped out of a session.
-      why: it did the last time.
-      flags: of a client, as `Cluster` has them.
+      life: a number of this process; a restarted task has another.
+      breaks: how often it left a session before its end.
+      why: the reason of the last time.
+      flags: of a client, as in `ClusterSpec`.
     """
 
     tensorflow: str
@@ -59,20 +59,20 @@ class TaskInfo:
     flags: Sequence[str] = ()
 
     def text(self) -> str:
-        """As `ask` reads it."""
+        """The text that `fetch_info` reads."""
         return json.dumps(dataclasses.asdict(self))
 
 
 class Mailbox(NamedTuple):
-    """The two resources, in a graph of the task that has them."""
+    """The two resources, in a graph of their task."""
 
     hello: tf.Tensor  # string scalar, to be fed
-    publish: tf.Operation  # of what is fed
-    dismissal: tf.Tensor  # int32 scalar, the status; waits until there is one
+    publish: tf.Operation  # publishes what is fed
+    dismissal: tf.Tensor  # int32 scalar, the exit status, for which it waits
 
 
 def create_mailbox(spec: ClusterSpec) -> Mailbox:
-    """Adds the mail of this task to the current graph."""
+    """Adds the resources of this task to the current graph."""
     with tf.device(device("CPU", 0, spec.me)):
         handle = tf.raw_ops.VarHandleOp(dtype=tf.string, shape=[], shared_name=_HELLO)
         hello = v1.placeholder(tf.string, [], "hello")
@@ -81,15 +81,15 @@ def create_mailbox(spec: ClusterSpec) -> Mailbox:
 
 
 def fetch_info(spec: ClusterSpec, task: Task, *, seconds: float) -> TaskInfo:
-    """Fetches what a task published of itself.
+    """Fetches the published description of a task.
 
     Args:
       spec: the cluster.
-      task: whom to ask.
+      task: to ask.
       seconds: to wait for the answer.
 
     Raises:
-      SilentError: it does not answer, or what answers is no task of ours.
+      NoAnswerError: it does not answer, or another program answers.
     """
     with tf.Graph().as_default() as graph, tf.device(device("CPU", 0, task)):
         handle = tf.raw_ops.VarHandleOp(dtype=tf.string, shape=[], shared_name=_HELLO)
@@ -113,7 +113,7 @@ def fetch_info(spec: ClusterSpec, task: Task, *, seconds: float) -> TaskInfo:
 
 
 def silence(spec: ClusterSpec, task: Task, *, seconds: float) -> str:
-    """Why a task's server does not answer in so many seconds; empty if it does."""
+    """Why a task's server does not answer in this time; empty if it does."""
     with tf.Graph().as_default() as graph, tf.device(device("CPU", 0, task)):
         sign = tf.constant(0)
     try:
@@ -161,7 +161,7 @@ def leader(hello: TaskInfo) -> str:
 
 
 def lacking(hello: TaskInfo, kind: str, count: int) -> str:
-    """What a worker lacks to run so many towers, or ""."""
+    """Which devices a worker lacks, or ""."""
     has = hello.devices.get(kind.upper(), 0)
     if has >= count:
         return ""
@@ -178,17 +178,17 @@ def _dismissals() -> tf.queue.FIFOQueue:
 def _call(
     spec: ClusterSpec, task: Task, *, graph: tf.Graph, fetch: Any, seconds: float
 ) -> Any:
-    """Runs something on one task, which may be gone, frozen or no task at all.
+    """Fetches a tensor from one task, which may be lost, frozen or another program.
 
-    The session is that task's own: one of this task's would end those that another
-    process of its name has there, and such a process may be the one that trains.
+    The session's master is that task.  A session of this task would end sessions that
+    another process with this task's name has there, which may be training.
 
-    TensorFlow's own timeouts do not hold while a session is made, so a thread waits;
-    it is left behind if the answer does not come in time.
+    TensorFlow's timeouts have no effect while a session is made.  So a thread makes the
+    call, and is abandoned if the answer does not come in time.
 
     Raises:
-      SilentError: it did not.
-      tf.errors.OpError: the answer.
+      NoAnswerError: no answer came in time.
+      tf.errors.OpError: the task answered with this error.
     """
     until = time.monotonic() + seconds
     if reason := ports.refusal(spec.address(task), seconds / 2):

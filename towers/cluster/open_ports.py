@@ -1,4 +1,4 @@
-"""What a task's server exposes, and to whom.
+"""A warning about what a task's server exposes.
 
 TensorFlow's server listens on every interface, unencrypted and without authentication.
 """
@@ -12,7 +12,7 @@ from towers.layout.cluster_spec import ClusterSpec
 
 
 def open_ports_warning(spec: ClusterSpec) -> str:
-    """A warning of what the server exposes and to whom; empty if nothing."""
+    """The warning, with who can reach the server; empty if nobody else can."""
     all_interfaces = private_network.interfaces().items()
     interfaces = {name: addresses for name, addresses in all_interfaces if addresses}
     if interfaces.keys() <= {"lo"}:
@@ -29,7 +29,7 @@ def open_ports_warning(spec: ClusterSpec) -> str:
 
 
 def _reach(interfaces: Mapping[str, Sequence[str]]) -> str:
-    """Who reaches a port that is open on all interfaces."""
+    """Who can reach a port that is open on all interfaces, in words."""
     ips = [
         ipaddress.ip_address(address)
         for name, addresses in interfaces.items()

@@ -1,9 +1,9 @@
 """Bare TCP connections to tasks: whether a task listens, and when its process ends.
 
-TensorFlow reports a lost task only to a session whose calls reach it.  Those of the
-chief do not reach followers: a follower sends its part of a step to the ps tasks, and
-the chief waits for it there.  So the chief keeps an idle connection to each follower's
-server, which the kernel closes when the process ends, however it ends.
+TensorFlow reports a lost task only to sessions whose calls reach it.  The chief's calls
+do not reach followers: a follower sends its part of a step to the ps tasks, and the
+chief waits for it there.  So the chief keeps an idle connection to each follower's
+server; the kernel closes it when the process ends in any way.
 """
 
 import errno
@@ -22,7 +22,7 @@ def refusal(address: str, seconds: float = 2 * _CONNECT_SECONDS) -> str | None:
 
     Args:
       address: host:port.
-      seconds: half of them to wait for the connection, half for the first byte.
+      seconds: half to wait for the connection, half for the first byte.
     """
     try:
         connection = _connect(address, min(_CONNECT_SECONDS, seconds / 2))
@@ -43,7 +43,7 @@ def refusal(address: str, seconds: float = 2 * _CONNECT_SECONDS) -> str | None:
 def obstacle(address: str) -> str | None:
     """Why this process cannot listen on the port of an address; None if it can."""
     with socket.socket() as probe:
-        # As servers do: closed connections in TIME_WAIT are no obstacle.
+        # As servers do, so that closed connections in TIME_WAIT do not matter.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind(("", int(address.rpartition(":")[2])))
@@ -106,8 +106,8 @@ def _connect(address: str, seconds: float = _CONNECT_SECONDS) -> socket.socket:
     host, _, port = address.rpartition(":")
     connection = socket.create_connection((host.strip("[]"), int(port)), seconds)
     if connection.getsockname() == connection.getpeername():
-        # A TCP self-connect: nobody listens, and the kernel chose this very port as the
-        # ephemeral port of our end.  It is released at once, so that the task can bind.
+        # A TCP self-connect: no process listens, and the kernel chose the same port for
+        # our end.  It is released at once, so that the task can bind.
         linger = struct.pack("ii", 1, 0)
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
         connection.close()

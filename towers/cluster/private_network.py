@@ -1,8 +1,8 @@
-"""A private network namespace for this process and its children, which Linux has.
+"""A private network namespace of Linux, for this process and its children.
 
-TensorFlow's server listens on every interface without authentication, so a cluster on
-one machine belongs in a network that nothing outside can reach.  Only the standard
-library is used: a process must have a single thread to enter a namespace.
+TensorFlow's server listens on every interface without authentication.  So a cluster on
+one machine should run in a network that nothing outside can reach.  Only the standard
+library is used, because a process must have a single thread to enter a namespace.
 """
 
 import ctypes
@@ -25,7 +25,7 @@ _SIOCGIFADDR = 0x8915  # of <linux/sockios.h>
 def enter() -> None:
     """Moves this process into a new network namespace, with the loopback device up.
 
-    Other users than root also get a user namespace, in which their ids stay the same.
+    Users other than root also get a user namespace, with the same ids.
 
     Raises:
       OSError: the system does not allow it.
@@ -52,7 +52,7 @@ def enter() -> None:
 def interfaces() -> dict[str, list[str]]:
     """Interface -> addresses, IPv4 before IPv6, as this process sees them.
 
-    On other systems than Linux: the host's name -> addresses that it stands for.
+    On systems other than Linux: the host's name -> its addresses.
     """
     if not _is_linux():
         return {socket.gethostname(): _named_addresses()}
@@ -77,7 +77,7 @@ def _is_linux() -> bool:
 
 
 def _named_addresses() -> list[str]:
-    """IPv4 addresses of this host's name; that of all where the name has none."""
+    """IPv4 addresses of this host's name; 0.0.0.0 if it has none."""
     try:
         return socket.gethostbyname_ex(socket.gethostname())[2]
     except OSError:
@@ -96,6 +96,6 @@ def _unshare(what: int) -> None:
     if ctypes.CDLL(None, use_errno=True).unshare(what):
         number = ctypes.get_errno()
         reason = os.strerror(number)
-        if number == errno.ENOSPC:  # which else means a full disk
+        if number == errno.ENOSPC:  # whose usual text is about a full disk
             reason = "no more namespaces are allowed, see /proc/sys/user/max_*"
         raise OSError(number, reason)

@@ -1,19 +1,19 @@
-"""Proxies of the environment, which are not for what tasks say to each other."""
+"""Bypasses the environment's proxies for the messages between tasks."""
 
 from collections.abc import MutableMapping
 
 from towers.layout.cluster_spec import ClusterSpec
 
-# In the order in which gRPC, which TensorFlow's servers speak, asks for them.
+# In the order in which gRPC, the protocol of TensorFlow's servers, reads them.
 _PROXIES = ("grpc_proxy", "https_proxy", "http_proxy")
 _EXCEPTIONS = ("no_grpc_proxy", "no_proxy")
 
 
 def bypass_proxies(spec: ClusterSpec, environment: MutableMapping[str, str]) -> None:
-    """Excepts the hosts of a cluster from the proxies of gRPC, and of gRPC alone.
+    """Excludes the hosts of a cluster from the proxies of gRPC, and of gRPC alone.
 
-    gRPC takes the proxies that are set for downloads, for hosts of this network, too,
-    where a proxy may lead nowhere.  It asks when a connection is made.
+    gRPC uses the proxies that are set for downloads also for hosts of this network,
+    which a proxy may not reach.  It reads them when a connection is made.
 
     Args:
       spec: the cluster.

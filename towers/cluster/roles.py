@@ -1,12 +1,12 @@
-"""How tasks of different roles in a cluster read one command line."""
+"""The settings of tasks with different roles, from one command line of all tasks."""
 
 import dataclasses
 
 from flags import config, parse
 
-# The clients of a cluster need not agree in these: each has its own disk, devices and
-# threads, and only the controller saves, evaluates and reports.  `_SHARED_FLAGS` are
-# the exceptions: they determine the graph, or its numbers.
+# Sections in which the clients of a cluster may differ: each has its own disk, devices
+# and threads, and only the controller saves, evaluates and reports.  `_SHARED_FLAGS`
+# are exceptions, which determine the graph or its results.
 _OWN_SECTIONS = ("cluster", "devices", "evaluation", "output")
 _OWN_FLAGS = ("data_dir", "datasets_num_private_threads", "pipeline_report")
 _SHARED_FLAGS = (
@@ -14,7 +14,7 @@ _SHARED_FLAGS = (
     *("tensor_float_32", "deterministic_ops", "batchnorm_persistent"),
 )
 
-# Seconds between an evaluator's looks for a new checkpoint, by default.
+# Seconds between an evaluator's checks for a new checkpoint, by default.
 _EVALUATOR_LOOKS = 5
 
 # Flags about the devices of a whole cluster; an evaluator has only its own.
@@ -57,7 +57,7 @@ def for_follower(settings: config.Config) -> config.Config:
       settings: of the command line of all tasks.
 
     Returns:
-      those without what only the controller does: to save, evaluate and report.
+      the settings without saving, evaluations and reports, which the controller does.
     """
     return dataclasses.replace(
         settings,

@@ -17,8 +17,8 @@ from towers.layout.placement import task as filter_of
 
 v1 = tf.compat.v1
 
-_LOOK_SECONDS = 30.0  # at most between two polls of the controller
-# From the dismissal to the exit: the controller still closes its session to this task.
+_LOOK_SECONDS = 30.0  # between two polls of the controller, at most
+# Between dismissal and exit, so that the controller can close its session to this task.
 _FAREWELL_SECONDS = 0.3
 
 
@@ -57,7 +57,7 @@ def serve(
     Args:
       spec: with this task as `me`.
       config: of the server.
-      stall_secs: how long the controller may give no sign of life until it is named.
+      stall_secs: time without an answer after which the controller is named.
       wait_secs: how long to stay without a controller.
       console: takes lines for the user.
 
@@ -87,8 +87,8 @@ def announce(
       spec: with this task as `me`.
 
     Returns:
-      (a queue that receives the exit status; a function to call with the reason when
-      this task drops out of a session, so that the controller learns of it).
+      (a queue that receives the exit status; a function that tells the controller the
+      reason when this task leaves a session).
     """
     statuses: queue.SimpleQueue[int] = queue.SimpleQueue()
     with tf.Graph().as_default() as graph:
@@ -121,16 +121,15 @@ def await_dismissal(
     wait_secs: float,
     console: Callable[[str], None],
 ) -> int:
-    """Stays until a status comes, or the controller is gone; see `serve`.
+    """Waits until a status comes or the controller is lost; see `serve`.
 
     Args:
       statuses: from `announce`.
       spec: with this task as `me`.
-      stall_secs: as `serve` has it.
-      wait_secs: as `serve` has it.
+      stall_secs, wait_secs: as in `serve`.
       console: takes lines for the user.
     """
-    # A look takes as long again where the controller is frozen, or just leaves.
+    # A poll takes as long again if the controller is frozen or just exits.
     seconds = min(_LOOK_SECONDS, stall_secs / 2, wait_secs / 2)
     over = threading.Event()
 
@@ -151,11 +150,11 @@ def await_dismissal(
                 console(f"error: {spec.me}: {reason}; giving up")
                 return statuses.put(1)
 
-    # Apart: a status that comes during a look is not to wait for its end.
+    # In a thread, so that a status that comes during a poll does not wait for its end.
     threading.Thread(target=poll, daemon=True).start()
     try:
         status = int(statuses.get())
-    except KeyboardInterrupt as error:  # it may have served for long
+    except KeyboardInterrupt as error:  # perhaps after hours
         stopped = interrupts.of(error)
         console(
             f"{spec.me}: stopped by {stopped.name} before training ended; started "
@@ -169,14 +168,13 @@ def await_dismissal(
 
 
 class Absence:
-    """Polls the controller: each call returns why it is gone for good, or "".
+    """Polls the controller: each call returns why it is lost for good, or "".
 
     Args:
       spec: the cluster.
-      wait_secs: how long it may be away.
-      look: why it is not there, empty if it is; None: whether its port is open.
-      console: takes a line when it was there and gives no sign of life any more, and
-        one when it is back.
+      wait_secs: how long it may be absent.
+      look: returns why it does not answer, or ""; None checks whether its port is open.
+      console: takes a line when it stops answering, and one when it answers again.
     """
 
     def __init__(
@@ -193,7 +191,7 @@ class Absence:
             lambda: ports.refusal(spec.address(spec.controller)) or ""
         )
         self._console = console
-        self._gone_since: float | None = None  # the first look that failed
+        self._gone_since: float | None = None  # time of the first poll that failed
         self._met = self._named = False
 
     def __call__(self) -> str:
@@ -205,7 +203,7 @@ class Absence:
                 self._console(f"{self._spec.me}: the {where} answers again.")
             self._gone_since, self._met, self._named = None, True, False
             return ""
-        if self._gone_since is None:  # nobody may have looked for long
+        if self._gone_since is None:  # the last poll may be long ago
             self._gone_since = now
         if now - self._gone_since >= self._wait_secs:
             return f"no {where} for {self._wait_secs:.0f} s ({reason})"

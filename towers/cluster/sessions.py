@@ -1,10 +1,10 @@
-"""Where sessions come from: this process alone, or the controller of a cluster.
+"""Opens sessions: in this process, or on a cluster.
 
-A run asks for sessions and hands over what it does with them,
+A run passes a function that trains in a session,
 
     sessions.keep(attempt, stop)
 
-so that on a cluster (`controller.Controller`) the attempt can be made again.
+so that on a cluster (`controller.Controller`) it can be called again after a loss.
 """
 
 import contextlib
@@ -23,14 +23,14 @@ _PERSISTENT = "TF_USE_CUDNN_BATCHNORM_SPATIAL_PERSISTENT"  # read on first use
 
 
 class Stop(Protocol):
-    """What a signal leaves behind."""
+    """Whether a signal came."""
 
     received: int | None
     insisted: bool
 
 
 class Sessions(Protocol):
-    """What a run needs of them."""
+    """The interface: opens sessions and repeats attempts."""
 
     def open(
         self, graph: tf.Graph, config: v1.ConfigProto
@@ -40,17 +40,17 @@ class Sessions(Protocol):
     def keep(
         self, attempt: Callable[[], int], stop: Stop, *, resumes: bool
     ) -> int | None:
-        """Makes the attempt until it succeeds; None if a signal came first.
+        """Repeats the attempt until it succeeds; returns None if a signal came first.
 
         Args:
-          attempt: to be made; goes on from the last checkpoint if there is one.
-          stop: what signals set.
-          resumes: whether it leaves checkpoints behind.
+          attempt: to be called; it continues from the last checkpoint, if any.
+          stop: set by signals.
+          resumes: whether the attempt saves checkpoints.
         """
 
 
 class Local:
-    """Sessions in this process; what fails has failed."""
+    """Sessions in this process; a failure is final."""
 
     @contextlib.contextmanager
     def open(self, graph: tf.Graph, config: v1.ConfigProto) -> Iterator[v1.Session]:
@@ -65,31 +65,31 @@ class Local:
 
 
 def settle_process(where: placement.Placement, devices: DeviceFlags) -> None:
-    """Settles what TensorFlow decides once per process, as settings ask for it.
+    """Sets what TensorFlow sets once per process.
 
-    The first session makes the threads inside operations, whoever opens it.  TFDS opens
-    one to prepare a data set, and so does tf.data to trace a function; results with
-    other threads differ in rounding, and `--num_intra_threads` would be in vain.  What
-    first uses a GPU decides how its memory is taken: what TFDS runs eagerly must not
-    see any, and sessions that only measure would else take all that `--allow_growth`
-    leaves.  Nothing of this can be taken back in the same process.
+    The first session of a process determines the threads inside operations.  TFDS opens
+    a session to prepare a data set, and tf.data to trace a function.  Without this
+    call, `--num_intra_threads` would have no effect, and results would differ by
+    rounding.  The first use of a GPU determines how its memory is allocated; so GPUs
+    are hidden from TFDS's eager code, and `--allow_growth` is set for all sessions.
+    None of this can be changed later in the same process.
 
     Args:
-      where: the graph lies.
+      where: placement of the graph.
       devices: the settings.
     """
-    with contextlib.suppress(RuntimeError):  # GPUs are in use, by the caller say
+    with contextlib.suppress(RuntimeError):  # the caller uses GPUs already
         tf.config.set_visible_devices([], "GPU")
     tf.config.experimental.enable_tensor_float_32_execution(devices.tensor_float_32)
-    if not devices.tensor_float_32:  # cuDNN may otherwise take it all the same
+    if not devices.tensor_float_32:  # cuDNN may use it otherwise
         os.environ["NVIDIA_TF32_OVERRIDE"] = "0"
     if devices.deterministic_ops:
         tf.config.experimental.enable_op_determinism()
-        # cuBLAS repeats itself on several streams (logical GPUs) only with this.
+        # cuBLAS on several streams (logical GPUs) is deterministic only with this.
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     if not devices.batchnorm_persistent:
         os.environ[_PERSISTENT] = "0"
-    os.environ.setdefault(_PERSISTENT, "1")  # the environment may say otherwise
+    os.environ.setdefault(_PERSISTENT, "1")  # unless the environment sets it
     if devices.allow_growth:
         os.environ["TF_FORCE_GPU_ALLOW_GROWTH"] = "true"
     config = session_config(where, devices)
@@ -99,10 +99,10 @@ def settle_process(where: placement.Placement, devices: DeviceFlags) -> None:
 
 
 def session_config(where: placement.Placement, devices: DeviceFlags) -> v1.ConfigProto:
-    """The session's options that settings ask for.
+    """The options of a session, from settings.
 
     Args:
-      where: the graph lies.
+      where: placement of the graph.
       devices: the settings.
     """
     return placement.session_config(

@@ -1,8 +1,8 @@
 """A session whose calls cannot hang unnoticed.
 
-With a task that is frozen or unreachable, `Session.run` and `Session.close` block
-forever.  Here each thread that uses the session has a second thread that makes its
-calls, and waits for the results with a timeout.
+If a task is frozen or unreachable, `Session.run` and `Session.close` block forever.
+Here each thread that uses the session has a second thread that makes its calls, and
+waits for the results with a timeout.
 """
 
 import functools
@@ -17,7 +17,7 @@ import tensorflow as tf
 v1 = tf.compat.v1
 
 LEAVE_SECONDS = 5.0
-_LOOK_SECONDS = 0.25  # between two looks for lost tasks while a call runs
+_LOOK_SECONDS = 0.25  # between two checks for lost tasks during a call
 
 
 class StallError(RuntimeError):
@@ -28,11 +28,11 @@ class WatchedSession(v1.Session):
     """A session that raises StallError when tasks no longer answer.
 
     Args:
-      target, graph, config: as `tf.compat.v1.Session` has them.
+      target, graph, config: as in `tf.compat.v1.Session`.
       stall_secs: how long a call may take before `silent` is called.
-      silent: called with how long it has taken; returns the tasks that do not answer;
-        if there are none, the call is merely slow.
-      lost: returns the tasks that are gone.  It is called before and during each call,
+      silent: (seconds of the call) -> the tasks that do not answer; [] if the call is
+        only slow.
+      lost: returns the tasks that are lost.  It is called before and during each call,
         so it must not poll them.
     """
 
@@ -58,7 +58,7 @@ class WatchedSession(v1.Session):
         return self._wait(functools.partial(super().run, *args, **options))
 
     def make_callable(self, *args: Any, **options: Any) -> Callable[..., Any]:
-        """As `Session.make_callable`; what it returns raises StallError."""
+        """As `Session.make_callable`; the callable raises StallError."""
         call = self._wait(functools.partial(super().make_callable, *args, **options))
         return lambda *feeds: self._wait(functools.partial(call, *feeds))
 
@@ -102,7 +102,7 @@ class WatchedSession(v1.Session):
 
 
 class _Caller(threading.Thread):
-    """Makes one call after another; abandoned when one hangs."""
+    """Makes one call after another; it is abandoned if a call hangs."""
 
     def __init__(self) -> None:
         super().__init__(daemon=True)
