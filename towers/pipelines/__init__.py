@@ -1,1 +1,1 @@
-"""Towers cut into stages, which pass micro-batches on."""
+"""Pipelines: towers cut into stages, through which micro-batches pass."""

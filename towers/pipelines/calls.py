@@ -12,7 +12,7 @@ import tensorflow as tf
 
 v1 = tf.compat.v1
 
-Spec: TypeAlias = tf.Tensor | tf.TensorSpec  # what has a shape and a dtype
+Spec: TypeAlias = tf.Tensor | tf.TensorSpec  # has a shape and a dtype
 
 
 class Function(NamedTuple):
@@ -34,7 +34,7 @@ class Functions(NamedTuple):
 
     Attributes:
       steps: (device in the template, or "" for the stage's own; function), in order.
-      inputs: values that they read from outside.
+      inputs: names of the values that they read from outside.
     """
 
     steps: tuple[tuple[str, Function], ...]
@@ -62,10 +62,10 @@ def trace(
     """Traces a function that is not inlined in the graph.
 
     Args:
-      name: of it.
-      body: inputs by name -> outputs by name, and maybe more.
+      name: of the function.
+      body: inputs by name -> outputs by name, and perhaps others.
       specs: of the inputs, by name.
-      outputs: names of what it returns.
+      outputs: names of the outputs.
     """
     inputs, outputs = tuple(specs), tuple(outputs)
 
@@ -85,18 +85,18 @@ def trace(
 
 
 class CallOutput(NamedTuple):
-    """What a call returns, before the call is in the graph."""
+    """An output of a call that is not yet in the graph."""
 
     call: str  # name of the operation
     index: int  # type: ignore[assignment]
     dtype: tf.DType
 
     def tensor(self, shape: Any = None) -> tf.Tensor:
-        """It, once the call is in the current graph.
+        """The tensor, when the call is in the current graph.
 
         Args:
-          shape: as far as it is known.  TensorFlow finds it in the function's body, but
-            where one leg of a pass hands a shape on to the next, as a tensor.
+          shape: if known.  TensorFlow infers it from the function's body, except if one
+            leg of a pass passes a shape to the next as a tensor.
         """
         graph = v1.get_default_graph()
         tensor = graph.get_tensor_by_name(f"{self.call}:{self.index}")
@@ -113,7 +113,7 @@ class Calls:
     def __init__(self) -> None:
         self._functions: dict[bytes, Function] = {}
         self._graph_def = v1.GraphDef()
-        # Name in the GraphDef -> what is in the graph already; and the other way.
+        # Name in the GraphDef -> tensor that is in the graph already; and the reverse.
         self._given: dict[str, tf.Tensor] = {}
         self._names: dict[Any, str] = {}
 
@@ -130,13 +130,13 @@ class Calls:
 
         Args:
           called: the function.
-          values: by name, its inputs among them.
-          name: scope of the call, absolute and its own.
-          device: that it runs on.
-          after: name of the call before which it does not begin.
+          values: by name; they include its inputs.
+          name: scope of the call, absolute and unique.
+          device: on which it runs.
+          after: name of the call after which it begins.
 
         Returns:
-          what it returns, by name.
+          its outputs, by name.
         """
         self._functions[called.concrete.name] = called
         op = "StatefulPartitionedCall" if called.stateful else "PartitionedCall"
@@ -167,16 +167,16 @@ class Calls:
         for called in self._functions.values():
             called.concrete.add_to_graph(graph)
         self._graph_def.versions.CopyFrom(graph.graph_def_versions)
-        # The names are absolute, whatever the caller's scope.
+        # The names are absolute; the caller's scope is ignored.
         with v1.name_scope(None), tf.device(None), tf.control_dependencies(None):
             tf.import_graph_def(self._graph_def, self._given, name="")
 
 
 def _config() -> bytes:
-    """How TensorFlow treats the functions' bodies: as the session treats the graph.
+    """The configuration of the functions' bodies: that of the session.
 
-    A plain call of a `tf.function` would place softly, and optimize each body anew on
-    every device.
+    A plain call of a `tf.function` would use soft placement, and optimize each body
+    again on every device.
     """
     config = v1.ConfigProto(allow_soft_placement=False)
     config.graph_options.rewrite_options.disable_meta_optimizer = True

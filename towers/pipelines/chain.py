@@ -1,4 +1,4 @@
-"""Whether a model's blocks are a chain, which alone can be cut between them."""
+"""Checks that a model's blocks are a chain, so that it can be cut between them."""
 
 import contextlib
 import functools
@@ -10,21 +10,21 @@ import tensorflow as tf
 from models.layers import Layers
 from models.model import Block
 
-# What `models` puts the block's name before, and `guard` other names.
+# The end of an error; the block's name comes before it.
 _NOT_A_CHAIN = (
     "it reads a tensor of an earlier block that is not among its inputs, so the model "
     "cannot be cut between the two; return the tensor from every block in between, or "
     "train without stages, micro-batches and recomputation"
 )
 
-# TensorFlow's words.
+# Words in TensorFlow's errors about tensors of another graph.
 _OF_ANOTHER_GRAPH = ("same graph", "out of scope", "not an element of this graph")
 
 Blocks = Sequence[tuple[str, Block]]
 
 
 def guarded(blocks: Blocks) -> Blocks:
-    """Blocks that say so when they read a tensor of a graph that they are cut from.
+    """Blocks that raise an error if they read a tensor of an earlier segment's graph.
 
     Args:
       blocks: of a model.
@@ -36,7 +36,7 @@ def _run(block: Block, x: Any, nn: Layers) -> Any:
     """The block's outputs.
 
     Raises:
-      ValueError: it, or what it returns, is not made from what enters it alone.
+      ValueError: its operations or outputs use other tensors than its inputs.
     """
     here = tf.compat.v1.get_default_graph()
     num_before = len(here.get_operations())
@@ -45,7 +45,7 @@ def _run(block: Block, x: Any, nn: Layers) -> Any:
     try:
         for op in here.get_operations()[num_before:]:
             _ = op.inputs
-    except KeyError as error:  # what a tf.function captured was not looked at before
+    except KeyError as error:  # a tensor that a tf.function captured
         raise ValueError(_NOT_A_CHAIN) from error
     tensors = [y for y in tf.nest.flatten(outputs) if isinstance(y, tf.Tensor)]
     if any(y.graph is not here for y in tensors):
@@ -54,14 +54,14 @@ def _run(block: Block, x: Any, nn: Layers) -> Any:
 
 
 def hand_on(before: tf.Graph, after: tf.Graph) -> None:
-    """Shows later blocks the tensors that earlier ones put into collections.
+    """Copies tensors in collections of earlier blocks' graph to that of later ones.
 
-    A later block, or the loss, that reads such a tensor then says so, as `guard` has
-    it: it would not miss a collection that is empty.
+    So a later block, or the loss, that reads such a tensor gets the error of `guard`.
+    Otherwise it would find an empty collection.
 
     Args:
       before: the graph of the earlier blocks.
-      after: that of the later ones.
+      after: the graph of the later blocks.
     """
     for name in before.get_all_collection_keys():
         for item in before.get_collection(name):
@@ -71,18 +71,18 @@ def hand_on(before: tf.Graph, after: tf.Graph) -> None:
 
 @contextlib.contextmanager
 def guard(what: str = "") -> Iterator[None]:
-    """Says so where a tensor of another graph than the current one is read.
+    """In this block, reading a tensor of another graph is an error in one sentence.
 
     Args:
-      what: reads; the sentence begins with it.
+      what: the reader, with which the sentence begins.
 
     Raises:
-      ValueError: something did.
+      ValueError: a tensor of another graph was read.
     """
     try:
         yield
     except (ValueError, TypeError, RuntimeError) as error:
-        text = f"{error} {error.__cause__}"  # it may be wrapped in a sentence already
+        text = f"{error} {error.__cause__}"  # the error may be wrapped already
         if not any(words in text for words in _OF_ANOTHER_GRAPH):
             raise
         raise ValueError(f"{what}: {_NOT_A_CHAIN}" if what else _NOT_A_CHAIN) from error

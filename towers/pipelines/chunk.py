@@ -1,11 +1,11 @@
 """Chunks: the forward and backward pass of one stage, as functions of the graph.
 
 A chunk is a sequence of consecutive segments.  Its forward pass and its backward pass
-are each one `tf.function` that is not inlined (`_noinline`): all towers and
+are each one `tf.function` that is not inlined (`_noinline`); all towers and
 micro-batches call the same two.  So the graph has one node per pass, however large the
-model, and a control dependency between two calls orders all operations of both.  Where
+model, and a control dependency between two calls orders all operations of both.  If
 batch norm is synchronized, batches exchange statistics between calls: a pass then has
-several legs, each of them a function.
+several legs, and each is a function.
 
 The backward function also accumulates gradients over the micro-batches, in float32, as
 the value `sum<chunk>/<variable>`; gradients of a gather stay sparse, as the values
@@ -30,22 +30,23 @@ from towers.pipelines.segment import Segment
 Values = Mapping[str, tf.Tensor]
 Pieces = Function | Functions
 LegOfSegments = list[tuple[Segment, Leg]]
-Uses = list[list[str]]  # names of the parts of a variable's gradient, use by use
+Uses = list[list[str]]  # for each use of a variable, names of its gradient's tensors
 
 
 @dataclasses.dataclass(frozen=True)
 class Chunk:
     """The passes of a chunk.
 
-    A pass is one function per leg, from named values of a micro-batch to more of them;
-    several functions where variables of the chunk are sharded over devices.
+    A pass is one function per leg, from named values of a micro-batch to further ones;
+    or several functions, if variables of the chunk are sharded over devices.
 
     Attributes:
       number: index in the model.
       segments: in order.
-      forward: the forward pass, leg by leg.
+      forward: the legs of the forward pass.
       first: the backward pass of the first micro-batch; empty without gradients.
-      later: that of later micro-batches, which adds to the sums; empty without any.
+      later: the backward pass of later micro-batches, which adds to the sums; empty if
+        there are none.
       dense: variables with dense gradients, which are summed.
       sparse: variables whose gradients are `IndexedSlices`.
     """
@@ -70,7 +71,7 @@ class Chunk:
 
     @functools.cached_property
     def meetings(self) -> dict[str, Barrier]:
-        """Value that is joined from several batches -> how it is joined."""
+        """Name of a value that is joined from several batches -> its exchange."""
         meetings: dict[str, Barrier] = {}
         for segment in self.segments:
             for piece in (segment.forward, segment.backward):
@@ -124,7 +125,7 @@ def _legs(pieces: Sequence[tuple[Segment, Subgraph]]) -> list[LegOfSegments]:
 
 
 def _inputs(leg: LegOfSegments) -> dict[str, Spec]:
-    """The values that a leg reads from outside."""
+    """Names and specs of the values that a leg reads from outside."""
     outputs = {value for _, segment_leg in leg for value in segment_leg.outputs}
     return {
         value: t
@@ -299,14 +300,14 @@ class _Backward:
         return body
 
     def _where(self, variable: str, values: Values) -> str:
-        """The device for the gradient by a part: that of its first dense tensor."""
+        """The device for the gradient of a part: that of its first dense tensor."""
         for use in self._parts[variable]:
             if len(use) == 1 and parts_lib.is_part(variable):
                 return values[use[0]].device
         return ""
 
     def _gradient(self, variable: str, values: Values) -> tf.Tensor:
-        """The dense gradient by a variable, summed over its uses in the chunk."""
+        """The dense gradient of a variable, summed over its uses in the chunk."""
         return deterministic_sum.sum_in_order(
             [
                 segment_gradients.dense(
@@ -320,12 +321,12 @@ class _Backward:
 def _when_needed(
     segment: Segment, leg: Leg, values: Values, before_it: Sequence[tf.Tensor]
 ) -> Values:
-    """The values of a backward leg, arranged so that recomputation starts late.
+    """The values of a backward leg, with dependencies that delay recomputation.
 
     The inputs of the recomputation wait for the upstream gradients of the segment, and
-    for all gradients of the segment after it.  Otherwise the recomputation could run
-    early, or gradients by variables late, and the activations of several segments would
-    be in memory at a time, as if they had been kept.
+    for all gradients of the segment after it.  Otherwise recomputation could run early,
+    or gradients of variables late, and the activations of several segments would be in
+    memory at the same time, as without recomputation.
     """
     if not segment.recomputed:
         return values

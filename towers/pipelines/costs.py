@@ -1,12 +1,12 @@
 """The cost of each block of a model, and the cut into stages that balances it.
 
-Stages with equal floating point operations or parameters need not take equal time.  So
+Stages with equal floating point operations or parameters may take different times.  So
 time is measured, on the device of the first stage, and cached in a file for later runs
 of the same model on the same machine.
 
-What is sharded over the devices of all stages, as the last layer may be, costs every
-stage the same wherever the cut is.  It is not counted for any block: a constant that is
-added to every stage does not change which cut is best.
+Layers that are sharded over the devices of all stages, such as the last one, cost every
+stage the same for every cut.  They are not counted, as a constant does not change which
+cut is best.
 """
 
 import dataclasses
@@ -110,7 +110,7 @@ def _time(work: TowerToCut) -> list[float]:
     if (kept := _kept(file.read(), names)) is not None:
         return kept
     seconds = measure(work)
-    file.write({"blocks": names, "seconds": seconds})  # if not, it is measured again
+    file.write({"blocks": names, "seconds": seconds})  # if it fails, measured again
     return seconds
 
 
@@ -131,7 +131,7 @@ COSTS: dict[str, Callable[[TowerToCut], list[float]]] = {
     "params": params,
     "time": time,
 }
-AUTO = "time"  # what --partition=auto stands for
+AUTO = "time"  # the meaning of --partition=auto
 
 
 def with_cut(

@@ -1,4 +1,4 @@
-"""Pipeline configuration from flags; refuses what model, batch or devices rule out."""
+"""The pipeline that flags describe, checked against model, batch and devices."""
 
 import math
 
@@ -15,7 +15,7 @@ from towers.layout.stages import Pipeline
 from towers.pipelines import costs
 from towers.variable_update.modes import DEFAULT
 
-# Micro-batches that the flag may ask for; how many numbers of them an error offers.
+# The largest number of micro-batches; how many numbers an error offers.
 _MOST = 1024
 _OFFERED = 8
 
@@ -23,17 +23,17 @@ _OFFERED = 8
 def plan(
     flags: StagesFlags, model: Model, batch_size: int, *, timed: bool = True
 ) -> Pipeline | None:
-    """The pipeline that settings ask for; None for whole towers.
+    """The pipeline that settings describe; None for whole towers.
 
     Args:
       flags: of stages.
-      model: what is cut.
+      model: to cut.
       batch_size: examples per tower.
       timed: whether blocks can be timed on the towers' devices before the run.
 
     Raises:
-      PlanError: there are more stages than blocks, the batch cannot be cut so, or the
-        cut is impossible; the sentences have the numbers or names that would work.
+      PlanError: there are more stages than blocks, or the batch or the model cannot be
+        cut in this way; the sentences have the numbers or names that would work.
     """
     if not flags.pipelined:
         return None
@@ -61,7 +61,7 @@ def plan(
 
 
 def _balance(text: str, *, timed: bool) -> str:
-    """What an open cut balances."""
+    """The row of `COSTS` that the cut balances."""
     if not timed and text == "time":
         raise wrong_setting(
             "partition",
@@ -75,7 +75,7 @@ def _balance(text: str, *, timed: bool) -> str:
 
 
 def check_devices(num_gpus: int, num_stages: int, num_workers: int = 1) -> None:
-    """Refuses devices that do not make whole towers.
+    """Refuses a number of devices that is not a multiple of the stages.
 
     Args:
       num_gpus: devices of each worker.
@@ -102,7 +102,7 @@ def check_devices(num_gpus: int, num_stages: int, num_workers: int = 1) -> None:
 
 
 def check_tables(flags: StagesFlags, mode: str, tasks: ClusterSpec) -> None:
-    """Refuses a table of which not every part has a ps task of its own.
+    """Refuses more parts of tables than ps tasks.
 
     Args:
       flags: of stages and shards.
@@ -137,7 +137,7 @@ def check_tables(flags: StagesFlags, mode: str, tasks: ClusterSpec) -> None:
 
 
 def check_fit(task: TowerSpec, batch_size: int, placement: Placement) -> None:
-    """Checks that micro-batches divide the batch, and that towers have the devices.
+    """Checks that micro-batches divide the batch, and that towers have enough devices.
 
     Args:
       task: what a tower computes.
@@ -145,7 +145,7 @@ def check_fit(task: TowerSpec, batch_size: int, placement: Placement) -> None:
       placement: of the towers.
 
     Raises:
-      ValueError: they do not; the sentence names what Python callers set.
+      ValueError: they do not; the sentence names the arguments in Python.
     """
     how = task.pipeline or Pipeline()
     if batch_size % how.micro_batches:
@@ -199,7 +199,7 @@ def _check_batch(micro_batches: int, batch_size: int) -> None:
 
 
 def _cut(text: str, blocks: list[str], pieces: int) -> partition.Cut:
-    """The cut by names; empty where costs decide."""
+    """The cut by names; empty if costs decide."""
     if text == "auto" or text in costs.COSTS:
         return ()
     names = [name.strip() for name in text.split(",")]

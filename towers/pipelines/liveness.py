@@ -1,10 +1,10 @@
-"""Peak memory of a piece of a graph, estimated by liveness analysis of its tensors.
+"""Peak memory of a part of a graph, estimated by liveness analysis of its tensors.
 
-Operations run one by one, each when its inputs are ready, first come first served, as
-in TensorFlow's executor with one thread.  A tensor is live from the operation that
-computes it to the last that reads it.  As in TensorFlow's kernels, reshapes take no
-memory, and an element-wise operation runs in place on an input of its size that is not
-read again.
+Operations run one by one, in the order in which their inputs become ready, as in
+TensorFlow's executor with one thread.  A tensor is live from the operation that
+computes it to the last operation that reads it.  As in TensorFlow's kernels, reshapes
+take no memory, and an element-wise operation overwrites an input of its size that is
+not read again.
 """
 
 import collections
@@ -14,12 +14,12 @@ import tensorflow as tf
 
 from towers.pipelines.piece import Leg
 
-# Operations whose output is their first input's memory.
+# Operations whose output is in the memory of their first input.
 _SAME_MEMORY = frozenset(
     "ExpandDims Identity PreventGradient Reshape Squeeze StopGradient".split()
 )
 
-# Operations whose kernels write over an input when they can.
+# Operations whose kernels overwrite an input if possible.
 _IN_PLACE = frozenset(
     """
     Abs Add AddN AddV2 BiasAdd Cos Elu EluGrad Erf Exp Log Maximum Minimum Mul Neg Pow
@@ -31,7 +31,7 @@ _IN_PLACE = frozenset(
 
 
 def size(tensor: tf.Tensor) -> int:
-    """Bytes of a tensor of static shape; 0 of one that has none."""
+    """Bytes of a tensor; 0 if its shape is not static."""
     if not tensor.shape.is_fully_defined() or tensor.dtype == tf.resource:
         return 0
     return tensor.shape.num_elements() * tensor.dtype.size
@@ -44,12 +44,12 @@ def peak(
 ) -> int:
     """Peak of the bytes that operations have allocated.
 
-    Tensors that they read of other operations are not counted.
+    Their inputs from other operations are not counted.
 
     Args:
       operations: of one graph; constants among them are not counted.
       outputs: tensors that are still live after the last operation.
-      apart: those of them that are counted elsewhere.
+      apart: outputs that are counted elsewhere.
     """
     return _Run(operations, outputs, apart).peak()
 
@@ -61,16 +61,16 @@ def in_legs(
     *,
     apart: Iterable[tf.Tensor] = (),
 ) -> int:
-    """Most bytes that several micro-batches take, which go leg by leg together.
+    """Peak bytes of several micro-batches that pass each leg together.
 
-    While one of them is in a leg, each of the others has what it takes along: those
-    behind it from the leg before, those ahead of it from this one.
+    While one micro-batch is in a leg, memory also has the tensors that the others pass
+    between legs: those behind it from the leg before, those ahead of it from this leg.
 
     Args:
-      legs: of a piece.
-      meeting: how many micro-batches.
-      entered: bytes that the first leg finds of each.
-      apart: tensors between legs, or of the last, that are counted elsewhere.
+      legs: of a subgraph.
+      meeting: number of micro-batches.
+      entered: bytes of the first leg's inputs, of each micro-batch.
+      apart: tensors between legs, or outputs of the last, that are counted elsewhere.
     """
     elsewhere = {tensor.name for tensor in apart}
     most, before = 0, entered
@@ -89,7 +89,7 @@ def in_legs(
 
 
 class _Run:
-    """One run of some operations."""
+    """A simulated run of operations."""
 
     def __init__(
         self,
@@ -109,7 +109,7 @@ class _Run:
                     self._left[op] -= 1
         self._outputs = {tensor.name for tensor in outputs}
         self._apart = {tensor.name for tensor in apart}
-        # Tensor -> the one whose memory it has; and how many will yet read of that.
+        # Tensor -> the tensor whose memory it uses; and the readers left of that.
         self._memory: dict[str, str] = {}
         self._users: dict[str, int] = {}
         self._bytes: dict[str, int] = {}
@@ -131,7 +131,7 @@ class _Run:
         return most
 
     def _allocate(self, op: tf.Operation) -> int:
-        """Bytes that its outputs take."""
+        """Allocates the outputs of an operation; returns their bytes."""
         taken = 0
         for output in op.outputs:
             memory = self._reused(op, output) or output.name
@@ -147,18 +147,18 @@ class _Run:
         return taken
 
     def _reused(self, op: tf.Operation, output: tf.Tensor) -> str | None:
-        """The memory of an input that the output has, too."""
+        """The input whose memory the output uses, or None."""
         if op.type in _SAME_MEMORY:
             return self._memory.get(op.inputs[0].name)
         for tensor in op.inputs if op.type in _IN_PLACE else ():
             memory = self._memory.get(tensor.name)
-            # The operation itself is the only one that will yet read it.
+            # No other operation will read it.
             if memory and self._users[memory] == 1 and size(tensor) == size(output):
                 return memory
         return None
 
     def _free(self, op: tf.Operation) -> int:
-        """Bytes of what nobody will read after the operation."""
+        """Frees tensors that are not read after the operation; returns their bytes."""
         freed = 0
         names = [tensor.name for tensor in op.inputs]
         for memory in [self._memory[name] for name in names if name in self._memory]:

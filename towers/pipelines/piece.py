@@ -1,9 +1,9 @@
 """Pieces: subgraphs of a traced graph with named inputs and outputs.
 
 A piece is a function from named values to named values.  If it exchanges values with
-other batches (see `sync_batch_norm`), it cannot run in one call.  Then it is cut into
-legs, and all batches that take part exchange values between two legs.  A leg returns
-what is sent, and what later legs read of it.
+other batches (see `sync_batch_norm`), it cannot run in one call.  It is then cut into
+legs, and all batches exchange values between two legs.  A leg returns the values to
+send, and those that later legs read.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -44,7 +44,7 @@ class Leg(NamedTuple):
 
 
 class Barrier(NamedTuple):
-    """An exchange between batches: what each sends, and how this is joined."""
+    """An exchange between batches: the value that each sends, and their join."""
 
     sent: str  # a value
     spec: tf.TensorSpec  # of it
@@ -52,11 +52,11 @@ class Barrier(NamedTuple):
 
 
 class Subgraph(NamedTuple):
-    """Legs, one after the other.
+    """A sequence of legs.
 
     Attributes:
       legs: at least one.
-      meetings: the value that is received -> where it comes from.
+      meetings: name of a value that is received -> its exchange.
     """
 
     legs: tuple[Leg, ...]
@@ -69,7 +69,7 @@ class Subgraph(NamedTuple):
 
     @property
     def inputs(self) -> dict[str, tf.Tensor]:
-        """What no leg of it makes, and nobody sends."""
+        """The inputs that are not outputs of a leg and are not received."""
         internal = self.outputs.keys() | self.meetings.keys()
         return {
             name: tensor
@@ -87,7 +87,7 @@ class Subgraph(NamedTuple):
 
 
 class BatchNormExchange(NamedTuple):
-    """What is sent and received in a traced graph."""
+    """A tensor that is sent, and the placeholder that receives, in a traced graph."""
 
     value: str  # that is received
     received: tf.Tensor  # placeholder
@@ -96,12 +96,13 @@ class BatchNormExchange(NamedTuple):
 
 
 class NeededTensors(NamedTuple):
-    """What tensors of a traced graph need.
+    """The operations and inputs that tensors of a traced graph need.
 
     Attributes:
-      operations: that make them.
-      cut: tensors of operations that ran before.
-      met: what is received on the way; what is sent for it is among the operations.
+      operations: that compute them.
+      cut: inputs, from operations that ran before.
+      met: exchanges whose values they receive; the operations also compute what is
+        sent.
     """
 
     operations: set[tf.Operation]
@@ -113,10 +114,10 @@ class SubgraphCutter:
     """Cuts pieces out of a traced graph.
 
     Args:
-      graph: which is complete.
-      varying: what differs between batches; what does not depend on it is computed in
-        every leg that reads it.
-      exchanges: in it.
+      graph: a complete graph.
+      varying: tensors that differ between batches; operations that do not depend on
+        them are in every leg that reads them.
+      exchanges: in the graph.
     """
 
     def __init__(
@@ -137,11 +138,11 @@ class SubgraphCutter:
         given: Collection[str] = (),
         stop: Collection[tf.Operation] = (),
     ) -> NeededTensors:
-        """What tensors need.
+        """The operations and inputs that tensors need.
 
         Args:
           tensors: of the graph.
-          given: values; what is received among them was sent before.
+          given: values that are available; received ones among them were sent before.
           stop: operations that ran before.
         """
         wanted = list(tensors)
@@ -169,10 +170,10 @@ class SubgraphCutter:
         """The operations that some outputs need.
 
         Args:
-          outputs: value -> tensor.
-          given: the same of what may come in; more than is needed may be among them.
+          outputs: name -> tensor.
+          given: name -> tensor of possible inputs; not all of them need be used.
           stop: operations that ran before, whose tensors are given.
-          carried: prefix of the values that go from leg to leg.
+          carried: prefix of the names of values that are passed from leg to leg.
         """
         ops, _, met = self.needed(outputs.values(), given, stop)
         given = {**given, **{exchange.value: exchange.received for exchange in met}}
@@ -200,7 +201,7 @@ class SubgraphCutter:
     def _legs(
         self, ops: Collection[tf.Operation], met: Iterable[BatchNormExchange]
     ) -> dict[tf.Operation, int]:
-        """For each operation how many meetings it comes after."""
+        """For each operation, the number of exchanges before it."""
         sent = {operation.received.op: operation.sent.op for operation in met}
         leg: dict[tf.Operation, int] = {}
         for op in self._operations:
@@ -219,7 +220,7 @@ class SubgraphCutter:
         available: Mapping[str, tf.Tensor],
         outputs: Mapping[str, tf.Tensor],
     ) -> Leg:
-        """The kept operations without the placeholders and what is given."""
+        """A leg of the kept operations, without placeholders and given tensors."""
         placeholders = {t.op for t in available.values() if not _computed(t)}
         names = {op.name for op in kept - placeholders}
         ends = [tensor.name for tensor in outputs.values()]
@@ -249,7 +250,7 @@ def _computed(tensor: tf.Tensor) -> bool:
 def _back_to(
     tensors: Iterable[tf.Tensor], stop: Collection[tf.Operation]
 ) -> tuple[set[tf.Operation], list[tf.Tensor]]:
-    """The operations that these tensors need, and the tensors that they stopped at."""
+    """The operations that tensors need, and the tensors at which the search stops."""
     operations: set[tf.Operation] = set()
     cut: dict[str, tf.Tensor] = {}
     left = list(tensors)
@@ -273,7 +274,7 @@ def _back_to(
 
 
 def _descendants(tensors: Iterable[tf.Tensor]) -> set[tf.Operation]:
-    """The operations that need one of these tensors, and those that they come from."""
+    """The operations of these tensors, and all operations that depend on them."""
     left = [tensor.op for tensor in tensors]
     operations = set(left)
     while left:

@@ -1,17 +1,17 @@
 """Pipeline parallelism: one tower on several devices, its batch in micro-batches.
 
-The chain of blocks is cut into chunks (`chunk`), each on the device of its stage; the
-tower's batch is split into micro-batches, which pass the stages in the order of a
-`schedule`.  Each pass is one call of a function of the graph.  A control dependency
-from each call to the next one of its stage enforces the order; activations and their
+The chain of blocks is cut into chunks (`chunk`), each on the device of its stage.  The
+tower's batch is split into micro-batches, which pass through the stages in the order of
+a `schedule`.  Each pass is one call of a function of the graph.  A control dependency
+from each call to the next one of its stage enforces the order.  Activations and their
 gradients are sent between devices as the calls' inputs.
 
 The result is a `Tower` like any other.  Its loss and gradients are the sums over the
-micro-batches, each of which computes its share of the joined batch's mean, so short or
-empty micro-batches are exact.  Batch norm normalises each micro-batch by itself, and
-the tower's statistics are the means over its micro-batches; or it is synchronized over
-the micro-batches of one tower or of all, once in the forward and once in the backward
-pass of each batch norm (see `sync_batch_norm`).
+micro-batches.  Each of these computes its share of the joined batch's mean, so short or
+empty micro-batches are exact.  Batch norm normalizes each micro-batch by itself, and
+the tower's statistics are the means over its micro-batches.  Or batch norm is
+synchronized over the micro-batches of one tower or of all towers, once in the forward
+and once in the backward pass (see `sync_batch_norm`).
 """
 
 import dataclasses
@@ -56,7 +56,7 @@ class PipelineTemplate:
       statistics: (rule, name of the value) of the batch statistics.
       metrics: metric -> name of the value.
       owners: parts that are used on their own devices, `placeholders.owner` by number.
-      summaries: that the model makes; no tower has them.
+      summaries: of the model; no tower computes them.
       parameters: number of trainable parameters.
       flops: floating point operations of one tower's step, without recomputation.
     """
@@ -77,7 +77,7 @@ class PipelineTemplate:
 
     @property
     def legs(self) -> Legs:
-        """How passes are divided where batch norm synchronizes batches."""
+        """How passes are divided if batch norm synchronizes batches."""
         return _legs(self.joined, self.chunks)
 
     @property
@@ -95,11 +95,11 @@ def trace(
       task: what a tower computes, and how it is cut.
       features: nest of `tf.TensorSpec`s [batch, ...], of a tower's batch.
       labels: nest of `tf.TensorSpec`s [batch, ...].
-      create: makes a variable, as `tower.trace` has it; also gets `stage`, the number
-        of the first that asks for it.
+      create: creates a variable, as in `tower.trace`; also gets `stage`, the number of
+        the first stage that reads it.
 
     Raises:
-      ValueError: as `tower.trace` has it; or the order of the passes cannot be kept.
+      ValueError: as in `tower.trace`; or the passes cannot run in the schedule's order.
     """
     pipeline = task.pipeline
     assert pipeline
@@ -186,13 +186,13 @@ def copy_pipelines(template: PipelineTemplate, sites: Sequence[Site]) -> list[To
       template: from `trace`.
       sites: of the towers, in order.
     """
-    # The scope is absolute: a caller's name scope or device does not move a tower.
+    # Without a caller's name scope or device, which would move the towers.
     with tf.compat.v1.name_scope(None), tf.device(None):
         calls = Calls()
         stamps = [_Stamp(template, site, calls) for site in sites]
         meetings = _Meetings(template, stamps, calls)
         for stage, pass_ in template.passes:
-            # All towers have sent the inputs of a join before the first one receives.
+            # All towers send the inputs of a join before the first one receives it.
             for index, stamp in enumerate(stamps):
                 meetings.attend(index, stage, pass_)
                 stamp.call(stage, pass_)
@@ -344,7 +344,7 @@ class _Stamp:
             return self._sum(value) / len(self.values)
 
     def _gradient(self, variable: str) -> Gradient:
-        """The gradient by a variable, summed over all stages that use it."""
+        """The gradient of a variable, summed over all stages that use it."""
         by_stage: list[tuple[int, list[tf.Tensor]]] = []
         shape = self._template.shapes[variable]
         for chunk in self._template.chunks:
@@ -385,7 +385,7 @@ def _split(site: Site, count: int) -> list[dict[str, tf.Tensor]]:
     """Splits a tower's batch into micro-batches, on the stages that read them."""
     inputs = site.inputs
     size = inputs["weights"].shape[0] // count
-    sizes = [size] * count  # explicit: GPUs lack the kernel of an even int32 split
+    sizes = [size] * count  # explicit, as GPUs have no kernel of an even int32 split
     pieces: dict[str, list[tf.Tensor]] = {}
     for name, tensor in inputs.items():
         if kind := nests.of_batch(name):

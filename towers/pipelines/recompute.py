@@ -1,27 +1,27 @@
-"""Where to recompute activations: `--recompute=auto`.
+"""Chooses the blocks whose activations are recomputed: `--recompute=auto`.
 
-The rule: of all choices of blocks whose activations are computed again in the backward
-pass, the one with the fewest floating point operations computed again among those with
-which every stage stays within a memory limit; of several such, one with the fewest
-blocks.  A stage needs, by estimate,
+Among the choices with which every stage stays within a memory limit, it takes the one
+with the fewest recomputed floating point operations; of several, one with the fewest
+blocks.  The estimated memory of a stage is
 
-    held micro-batches x what its blocks keep of one for the backward pass
-    + the most that a pass of one of its blocks takes beside that, by `liveness`, with
-      the gradients that there are then: its own, and those of the blocks behind it
-    + float32 numbers per parameter: value, with several micro-batches the sum of the
-      gradients before one, and the optimizer's slots, two unless they are said
-    + the batch, on the first stage, and once more where it is split
+    held micro-batches x activations of one that its blocks keep for the backward pass
+    + the largest further memory of a block's pass, by `liveness`, with the gradients
+      that exist then: its own, and those of later blocks
+    + float32 numbers per parameter: the value, the sum of gradients if there are
+    several
+      micro-batches, and the optimizer's slots (two unless given)
+    + the batch, on the first stage, and once more if it is split
 
-where a block that is computed again keeps only what entered it, a tensor that two
-blocks keep counts once, `schedule.held` says how many micro-batches are held, and a
-pass is that of all micro-batches where they meet in batch norm, one of them in a leg
-and the others between two; what later blocks keep is then gone.  Of a sparse gradient
-the rows of all micro-batches are there until the end of the step, and no sum.  With
-`--recompute=stage` a stage's blocks are one.  Bytes are rounded up to a 16384th of the
-limit.
+  * A recomputed block keeps only its inputs.  A tensor that two blocks keep counts
+  once.
+  * `schedule.held` is the number of micro-batches held.
+  * If micro-batches wait for one another in batch norm, all of them pass a block
+    together, and the activations of later blocks are then freed.
+  * Sparse gradients have no sum; their rows are kept until the end of the step.
+  * With `--recompute=stage` all blocks of a stage are one.
+  * Bytes are rounded up to a 16384th of the limit.
 
-PyTorch calls the limit `activation_memory_budget`, TensorFlow `memory_limit` (of a
-logical device, in megabytes); ours is TensorFlow's.
+The limit is TensorFlow's `memory_limit` of a logical device, in megabytes.
 """
 
 import collections
@@ -54,9 +54,9 @@ from towers.pipelines.segment import Segment
 v1 = tf.compat.v1
 
 _FLOAT = 4  # bytes
-_SLOTS = 2  # of the optimizers that have most
+_SLOTS = 2  # of the optimizers with the most slots
 _GRAINS = 2**14
-_SHARE = 0.9  # of a GPU's memory; the rest is for what is not estimated
+_SHARE = 0.9  # of a GPU's memory; the rest is for memory that is not estimated
 
 Kept = frozenset[tuple[str, int]]  # (tensor, bytes)
 
@@ -67,7 +67,7 @@ def with_choice(
     labels: Any,
     placement: Placement,
 ) -> TowerSpec:
-    """The task with its pipeline's choice, if that is still open.
+    """The task, with a choice of recomputed blocks if that is still open.
 
     Args:
       task: what a tower computes; its pipeline is cut.
@@ -76,7 +76,7 @@ def with_choice(
       placement: of the towers.
 
     Raises:
-      ValueError: no choice fits; the sentence says how much memory would do.
+      ValueError: no choice fits; the sentence says how much memory is needed.
     """
     how = task.pipeline
     if how is None or how.recompute != "auto" or how.chosen or not task.training:
@@ -136,11 +136,11 @@ def estimate(
 
 
 class _Stage(NamedTuple):
-    """A stage before anything is chosen.
+    """A stage before the choice.
 
     Attributes:
       numbers: of its blocks.
-      blocks: what they cost.
+      blocks: their costs.
       fixed: bytes for its parameters and the batch.
       flops: of one micro-batch, forward and backward.
     """
@@ -185,7 +185,7 @@ def _stages(
 
 
 def _groups(how: Pipeline, blocks: Blocks) -> tuple[Pipeline, list[Blocks]]:
-    """The blocks that are computed again together, and the pipeline as cut of these."""
+    """The groups of blocks that are recomputed together, and the pipeline of groups."""
     if how.recompute != "stage":
         return how, [[block] for block in blocks]
     groups = pieces_of(how.cut, blocks)
@@ -200,12 +200,12 @@ def _parameter_bytes(
     several: bool,
     slots: int,
 ) -> int:
-    """What a stage holds of its parameters, the gradients of its own blocks aside.
+    """Bytes of a stage's parameters, without the gradients of its own blocks.
 
     Args:
       blocks: of the model.
-      numbers: of those of the stage.
-      stage: its number, which is that of its part of what is spread.
+      numbers: of the stage's blocks.
+      stage: its number, and that of its part of sharded variables.
       several: whether gradients of several micro-batches are summed.
       slots: of the optimizer.
     """
@@ -213,7 +213,7 @@ def _parameter_bytes(
     uses: collections.Counter[str] = collections.Counter()
     for stage_block in (blocks[n] for n in numbers):
         shapes |= {k: v for k, v in stage_block.shapes.items() if not parts.is_part(k)}
-        # What is looked up in one block alone has a sparse gradient.
+        # A table that is looked up in one block only has a sparse gradient.
         for name in stage_block.trainable:
             uses[name] += 1 if _is_sparse(stage_block, name) else 2
     spread = {
@@ -266,14 +266,14 @@ def _blocks(
     *,
     grain: int,
 ) -> list[BlockCost]:
-    """What each block of a stage costs.
+    """The cost of each block of a stage.
 
     Args:
       how: the pipeline.
-      stage: of it.
+      stage: its number.
       traced: the segments without recomputation and with it.
-      meeting: micro-batches that batch norm takes as one.
-      grain: bytes are rounded up to.
+      meeting: number of micro-batches whose statistics batch norm takes as one.
+      grain: bytes are rounded up to a multiple of it.
     """
     plain, again = traced
     passes, blocks = how.order()[stage], []
@@ -303,30 +303,30 @@ def _blocks(
 
 
 def _kept(segments: Sequence[Segment], number: int) -> Kept:
-    """What a block's backward pass reads of its forward pass, and what entered it."""
+    """The tensors that a block's backward pass reads, and the block's inputs."""
     backward = segments[number].backward
     kept = set()
     for name in backward.inputs if backward else ():
-        # What entered a block may be among what the one before keeps, too.
+        # The block before may keep this block's inputs, too.
         maker = number - 1 if name.startswith(f"x{number}/") else number
         if maker >= 0 and name.startswith((f"x{number}/", "saved")):
             tensor = segments[maker].forward.outputs[name]
-            # What has no static shape says which rows a device has: a few integers.
+            # Tensors without static shape are row numbers of a device: a few integers.
             kept.add((f"{maker}/{tensor.name}", liveness.size(tensor)))
     return frozenset(kept)
 
 
 def beside(segment: Segment, meeting: int = 1) -> int:
-    """Most bytes that a pass of a segment takes beside what is kept.
+    """Peak bytes of a pass of a segment, without the tensors that are kept.
 
-    Its gradients by variables that are whole are among them.
+    They include its gradients of unpartitioned variables.
 
     Args:
       segment: the segment.
-      meeting: micro-batches that go through it leg by leg, together.
+      meeting: number of micro-batches that pass its legs together.
     """
     forward, backward = segment.forward, segment.backward
-    between = ("saved", "sent")  # what goes from leg to leg, unless it is kept
+    between = ("saved", "sent")  # values between legs, unless they are kept
     kept = [t for n, t in forward.outputs.items() if not n.startswith(between)]
     kept += backward.inputs.values() if backward else []
     most = liveness.in_legs(forward.legs, meeting, apart=kept)
@@ -339,12 +339,12 @@ def beside(segment: Segment, meeting: int = 1) -> int:
 
 
 def _is_of_part(value: str) -> bool:
-    """Whether it is a gradient that may be on another device."""
+    """Whether a value is a gradient that may be on another device."""
     return value.startswith("grad") and parts.is_part(value)
 
 
 def _gradients(block: Segment, micro_batches: int) -> int:
-    """Bytes of a segment's gradients behind its backward pass, of parts none."""
+    """Bytes of a segment's gradients after its backward pass, without parts."""
     outputs = block.backward.outputs if block.backward else {}
     total = 0
     for name in block.trainable:
@@ -369,7 +369,7 @@ def _work(piece: Subgraph | None) -> int:
 
 
 def _memory(placement: Placement) -> int:
-    """Bytes of the smallest device of the towers."""
+    """Bytes of memory of the towers' smallest device."""
     if placement.kind == "cpu" or task_of(placement.towers[0]):
         raise SettingError(NO_LIMIT)
     with tf.Graph().as_default() as graph:
@@ -384,7 +384,7 @@ def _memory(placement: Placement) -> int:
 
 
 def words(how: Pipeline, names: Sequence[str]) -> str:
-    """What was chosen.
+    """The choice, in words.
 
     Args:
       how: with a choice.

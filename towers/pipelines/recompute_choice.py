@@ -1,4 +1,4 @@
-"""Which of a stage's blocks to recompute: the choice with the least work that fits."""
+"""The choice of recomputed blocks with the least work that fits in memory."""
 
 import bisect
 from collections.abc import Sequence
@@ -15,15 +15,15 @@ NO_LIMIT = Problem(
 
 
 class BlockCost(NamedTuple):
-    """The cost of a block with and without recomputation; indices are 1 with it.
+    """The cost of a block; index 0 is without recomputation, 1 with it.
 
     Attributes:
       kept: [this block][the block before it], bytes kept for the backward pass.
-      passing: [this block], bytes that its passes take beside what is kept.
+      passing: [this block], further bytes that its passes need.
       gradients: bytes of its gradients, live while earlier blocks run backward.
       flops: of its recomputation.
-      together: whether all micro-batches pass it forward before one runs backward;
-        what later blocks keep is then freed.
+      together: whether all micro-batches pass it forward before one runs backward; the
+        activations of later blocks are then freed.
     """
 
     kept: tuple[tuple[int, ...], ...]
@@ -34,7 +34,7 @@ class BlockCost(NamedTuple):
 
 
 class RecomputeChoice(NamedTuple):
-    """Which of a stage's first blocks are recomputed; the smaller is the better."""
+    """Which of a stage's first blocks are recomputed; smaller is better."""
 
     flops: int = 0
     blocks: int = 0  # how many are
@@ -64,19 +64,19 @@ class RecomputeChoice(NamedTuple):
 def cheapest(blocks: Sequence[BlockCost], room: int) -> RecomputeChoice | None:
     """The cheapest choice that fits in memory, or None if none does.
 
-    Exact: by dynamic programming over the blocks, in which a choice is dropped only for
-    one that is no worse in any respect.
+    It is exact: dynamic programming over the blocks drops a choice only if another is
+    at least as good in every respect.
 
     Args:
       blocks: of one stage.
-      room: in bytes.
+      room: memory in bytes.
     """
     choices = _undominated(blocks, room)
     return min(choices, default=None)
 
 
 def least(blocks: Sequence[BlockCost]) -> int:
-    """The peak memory of the choice that needs least."""
+    """The smallest peak memory of all choices."""
     return min(choice.bytes for choice in _undominated(blocks, None))
 
 
@@ -96,7 +96,7 @@ def _undominated(
 
 
 class _Front:
-    """The Pareto front of the choices so far: bytes kept against bytes passing."""
+    """The Pareto front of choices, by bytes kept and bytes passing."""
 
     def __init__(self) -> None:
         self._kept: list[int] = []  # bytes, rising

@@ -14,12 +14,12 @@ Pieces are connected by the named values of a micro-batch:
 | `read/<variable>`        | a variable's value                                      |
 | `x<n>/<i>`, `dx<n>/<i>`  | the i-th tensor that enters segment n; its gradient     |
 | `saved<n>/<tensor>`      | an activation of segment n                              |
-| `sent<n>/<name>`,        | of segment n: what a batch sends, and receives, where   |
-| `joined<n>/<name>`       | batch norm takes several as one                         |
-| `carried<n>/<tensor>`    | of segment n's gradients: what waits while batches meet |
-| `share/<metric>`         | of the loss and the metrics                             |
+| `sent<n>/<name>`,        | what a batch sends and receives in segment n, if batch  |
+| `joined<n>/<name>`       | norm is synchronized                                    |
+| `carried<n>/<tensor>`    | a value between two legs of segment n's gradients       |
+| `share/<metric>`         | the batch's share of the loss or a metric               |
 | `statistic<n>/<i>`       | a batch statistic of segment n                          |
-| `grad<n>/<variable>/<i>` | the gradient by a variable: one part, or the two        |
+| `grad<n>/<variable>/<i>` | the gradient of a variable: one tensor, or the two      |
 |                          | (values, indices) of an `IndexedSlices`                 |
 """
 
@@ -65,7 +65,7 @@ class MicroBatchSpec(NamedTuple):
 
     @classmethod
     def of(cls, features: Any, labels: Any, count: int) -> "MicroBatchSpec":
-        """That of each of `count` micro-batches of a batch, given by nests of specs."""
+        """The specs of `count` micro-batches of a batch, from those of the batch."""
         return cls(nests.piece(features, count), nests.piece(labels, count))
 
 
@@ -79,14 +79,14 @@ class Segment:
       recomputed: whether its backward piece recomputes its activations.
       forward: its forward operations.
       backward: its backward operations; None if there is nothing to differentiate.
-      reads: the variables that it reads, each with the dtype in which it does.
+      reads: name of each variable that it reads -> the dtype in which it is read.
       trainable: names of its trainable variables.
       shapes: of the trainable variables.
       statistics: rules of the `statistic<n>/<i>`, in order.
       flops: floating point operations of one run, without recomputation.
-      summaries: that the blocks make.
+      summaries: of the blocks.
       owners: parts, of all segments, that are used on their own devices, by the numbers
-        of `placement.owner`.
+        of `placeholders.owner`.
     """
 
     number: int
@@ -122,7 +122,7 @@ def trace(
       recomputed: indices of the segments whose activations are recomputed.
 
     Raises:
-      ValueError: as `tower.trace` has it.
+      ValueError: as in `tower.trace`.
     """
     opened: list[_Open] = []
     splits = tower_lib.splits(task, batch.features)
@@ -235,7 +235,7 @@ class _Open:
         """Adds the gradients.
 
         Args:
-          wanted: for each output, whether the next segment has a gradient by it.
+          wanted: for each output, whether the next segment gives its gradient.
         """
         with self.graph.as_default():
             if self.shares:

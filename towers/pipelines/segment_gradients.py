@@ -1,4 +1,4 @@
-"""The gradients of a segment as tensors by name, each where it is to be added up."""
+"""The gradients of a segment as named tensors, on the devices where they are added."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -9,18 +9,20 @@ import tensorflow as tf
 def named(
     gradients: dict[str, Any], by: Mapping[str, tf.Tensor]
 ) -> dict[str, tf.Tensor]:
-    """The tensors of gradients, in operations of their own.
+    """The tensors of gradients, each in an operation of its own.
 
-    A gradient may be a tensor of the forward operations, or a placeholder.  That by a
-    part of a variable stays where it was made, or goes where the part lies.
+    A gradient may be a tensor of the forward operations, or a placeholder.  The
+    gradient of a part stays on the device where it was computed, or is moved to the
+    part's.
 
     Args:
-      gradients: value -> tensor, `IndexedSlices` or None.
-      by: value -> what it is the gradient by, on the device of a part if it is one.
+      gradients: name -> tensor, `IndexedSlices` or None.
+      by: name -> the tensor with respect to which it is the gradient; of a part, on the
+        part's device.
 
     Returns:
-      `<value>/0` and, of an `IndexedSlices`, `<value>/1` -> tensor; for a value `dx...`
-      the tensor under its own name.
+      `<name>/0` and, for an `IndexedSlices`, `<name>/1` -> tensor; for a name `dx...`
+      the tensor under this name.
     """
     named = {}
     for name, gradient in gradients.items():
@@ -45,7 +47,7 @@ def named(
 
 
 def _also_read_as_a_whole(table: tf.Tensor) -> bool:
-    """Whether more is done with a table than to look up rows."""
+    """Whether a table is read in other ways than by looking up rows."""
     return not {op.type for op in table.consumers()} <= {"GatherV2", "Shape"}
 
 

@@ -1,4 +1,4 @@
-"""When the passes of pipelines ran, out of the trace of a step."""
+"""The times of the passes of pipelines, from the trace of a step."""
 
 import re
 from typing import NamedTuple
@@ -16,9 +16,9 @@ _CALL = re.compile(
 
 
 class TowerSpan(NamedTuple):
-    """When a pass of a tower ran, in seconds from the first one's begin."""
+    """The time of a tower's pass, in seconds from the start of the first pass."""
 
-    scope: str  # of the tower, `tower_0` or the like
+    scope: str  # of the tower, such as `tower_0`
     stage: int
     what: Pass
     begin: float
@@ -31,7 +31,7 @@ def traced() -> v1.RunOptions:
 
 
 def of_step(metadata: v1.RunMetadata) -> list[TowerSpan]:
-    """The passes of all towers in one step, in the order of their begin.
+    """The passes of all towers in one step, in the order of their start.
 
     Args:
       metadata: of a `session.run` with the options of `traced`.
