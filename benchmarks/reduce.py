@@ -40,7 +40,7 @@ from benchmarks.lib.options import (
 )
 from flags import config
 from towers import graph, planning
-from towers.gradients import mean, reduction, transfer
+from towers.gradients import reduction, transfer
 from towers.layout import placement
 
 v1 = tf.compat.v1
@@ -134,7 +134,7 @@ class Reductions:
     def _reduce(self, gradients, spec: str) -> list[list[tf.Tensor]]:
         reduce = reduction.from_spec(spec, self._where.hosts, self._wire)
         towers = [self._where.towers] * len(gradients)
-        return mean.each(reduce)(gradients, towers)
+        return reduction.each(reduce)(gradients, towers)
 
     def start(self) -> v1.Session:
         """A session with the gradients in it."""

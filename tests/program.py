@@ -1,6 +1,6 @@
 """Runs the tests of one module, as Bazel does.
 
-python -m tests.program tests.gradients.mean_test
+python -m tests.program tests.gradients.reduction_test
 """
 
 import importlib

@@ -10,7 +10,7 @@ Terms, and the module that defines each:
 * task, cluster: a process with a server, and all tasks that train together
   (`layout.cluster_spec`);
 * placement: which device holds what (`layout.placement`);
-* reduction: the mean of the towers' gradients (`gradients.mean`);
+* reduction: the mean of the towers' gradients (`gradients.reduction`);
 * variable update: where variables are and how gradients update them
   (`variable_update.modes`);
 * position: how many examples of the input stream were consumed (`data.inputs`).

@@ -10,14 +10,13 @@ from absl.testing import absltest, parameterized
 import models
 from tests import in_process_cluster, trainer
 from towers import graph
-from towers.gradients import reduction, transfer
+from towers.gradients import transfer
 from towers.gradients.transfer import Wire
 from towers.layout import cluster_spec, placement
 
 v1 = tf.compat.v1
 
 _HERE, _THERE = "/device:CPU:0", "/device:CPU:1"
-_SHAPES = [(3,), (5, 4), (1,), (7,), (2, 2, 2)]
 
 # All tasks in one process, in a private network; traced steps of each model.
 _INSIDE = """
@@ -412,52 +411,3 @@ class WireTest(parameterized.TestCase):
             self.assertEqual(wire.spread(tensor, _HERE, "ab"), [tensor, tensor])
             self.assertLen(graph.get_operations(), before)
             self.assertEqual(wire.copy(tensor, _HERE, _THERE).device, _THERE)
-
-
-class PackingTest(parameterized.TestCase):
-    @parameterized.product(
-        packed=(
-            ("equal_packs", 1),
-            ("equal_packs", 3),
-            ("equal_packs", 50),
-            ("small_packs", 32, 2),
-            ("small_packs", 9**9, 3),
-        ),
-        spec=("pscpu", "xring"),
-        num_towers=(1, 2, 4),
-    )
-    def test_values(self, packed, spec, num_towers):
-        rng = np.random.default_rng(1)
-        values = [rng.integers(-9, 9, (num_towers, *s)).astype("f4") for s in _SHAPES]
-        devices = [f"/device:CPU:{k}" for k in range(num_towers)]
-        with tf.Graph().as_default():
-            shares = [[tf.constant(v) for v in value] for value in values]
-            reduce = reduction.from_spec(spec, [devices[0]] * num_towers)
-            kind, *numbers = packed
-            pack = getattr(transfer, kind)(*numbers, reduce)
-            means = pack(shares, [devices] * len(shares))
-            config = v1.ConfigProto(device_count={"CPU": num_towers})
-            with v1.Session(config=config) as session:
-                actual = session.run(means)
-        for value, copies in zip(values, actual):
-            self.assertLen(copies, num_towers)
-            for copy in copies:
-                np.testing.assert_array_equal(copy, value.sum(0))
-
-    def test_few_reductions(self):
-        calls = []
-
-        def reduce(shares, devices):
-            calls.append(shares[0].shape.num_elements())
-            return list(shares)
-
-        with tf.Graph().as_default():
-            shares = [[tf.zeros(shape)] for shape in _SHAPES]
-            transfer.equal_packs(2, reduce)(shares, [["/device:CPU:0"]] * 5)
-            self.assertEqual(calls, [20, 19])
-            calls.clear()
-            transfer.small_packs(32, 2, reduce)(shares, [["/device:CPU:0"]] * 5)
-            self.assertEqual(calls, [20, 4, 15])
-            # Where all gradients are sparse there is nothing to pack.
-            self.assertEqual(transfer.equal_packs(2, reduce)([], []), [])
-            self.assertEqual(transfer.small_packs(32, 2, reduce)([], []), [])

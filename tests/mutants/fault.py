@@ -12,9 +12,9 @@ class Fault(NamedTuple):
       file: its path from the project's root.
       old: the text that it replaces, found once in the file.
       new: the text in its place.
-      tests: words that each name tests, of which one must fail: `mean_test` all of
-        tests/gradients/mean_test.py, `mean_test::test_order` those that begin so,
-        which are all cases of a parameterized test.
+      tests: words that each name tests, of which one must fail: `spec_test` all of
+        tests/gradients/spec_test.py, `spec_test::test_order` those that begin so, which
+        are all cases of a parameterized test.
       hangs: whether tests that do not end count as failed.
     """
 
@@ -38,7 +38,7 @@ class Fault(NamedTuple):
         """Those of pytest's names that its words mean.
 
         Args:
-          collected: `tests/gradients/mean_test.py::MeanTest::test_order` and so on.
+          collected: `tests/gradients/spec_test.py::SpecTest::test_order` and so on.
 
         Raises:
           ValueError: a word means none.

@@ -25,7 +25,7 @@ CAUGHT, SURVIVED, HUNG, BROKEN = "caught", "survived", "hung", "broken"
 # pytest's exit statuses.
 _PASSED, _FAILED = 0, 1
 
-# `FAILED tests/gradients/mean_test.py::MeanTest::test_order` among its last lines.
+# `FAILED tests/gradients/spec_test.py::SpecTest::test_order` among its last lines.
 _FAILURE = re.compile(
     r"^(?:(?:SUB)?FAILED.*?|ERROR) \S+/(\w+)\.py::\w+::(\w+)", re.MULTILINE
 )

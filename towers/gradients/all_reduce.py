@@ -11,14 +11,19 @@ several shards the tensor is flattened and split, and each shard is all-reduced 
 itself.  There are at most as many shards as elements.
 """
 
+import functools
 import itertools
 from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
-from towers.compute import deterministic_sum
-from towers.gradients.transfer import WIDE, Wire
+from towers.gradients import transfer
+from towers.gradients.transfer import WIDE, Wire, towers_by_host
 
+# (shares, devices, indices of the towers) -> their sum on each of these devices.
+ReduceOf = Callable[
+    [Sequence[tf.Tensor], Sequence[str], Sequence[int]], list[tf.Tensor]
+]
 Algorithm = Callable[[Sequence[tf.Tensor], Sequence[str], int, Wire], list[tf.Tensor]]
 
 
@@ -167,19 +172,9 @@ def to_one(
         pieces: Sequence[tf.Tensor], shard: int, num_shards: int
     ) -> list[tf.Tensor]:
         del num_shards
-        return at_one(pieces, devices, devices[shard % len(devices)], wire)
+        return transfer.at_one(pieces, devices, devices[shard % len(devices)], wire)
 
     return sharded(reduce_shard, shares, devices, num_shards)
-
-
-def at_one(
-    shares: Sequence[tf.Tensor], devices: Sequence[str], root: str, wire: Wire
-) -> list[tf.Tensor]:
-    """Reduces on the device `root`, which need not be a tower's, and broadcasts."""
-    arrived = [wire.carry(s, d, root) for s, d in zip(shares, devices)]
-    with tf.device(root):
-        total = deterministic_sum.sum_in_order(arrived)
-    return wire.spread(total, root, devices)
 
 
 def _rotated(count: int, start: int) -> list[int]:
@@ -246,3 +241,66 @@ def _joined(pieces: list[list[tf.Tensor]], devices: Sequence[str]) -> list[tf.Te
         with tf.device(device):
             joined.append(tf.concat(tower_pieces, 0))
     return joined
+
+
+def hierarchical(
+    shares: Sequence[tf.Tensor],
+    devices: Sequence[str],
+    *,
+    num_shards: int,
+    hosts: Sequence[str],
+    wire: Wire,
+) -> list[tf.Tensor]:
+    """Reduces to one tower of each host, then by a ring across the hosts."""
+    groups = towers_by_host(hosts)
+    if len(groups) == 1 and len(shares) >= 4:
+        towers, half = range(len(shares)), len(shares) // 2
+        groups = [list(towers[:half]), list(towers[half:])]
+    across = functools.partial(ring, num_shards=num_shards, wire=wire)
+    return two_level(
+        shares,
+        devices,
+        groups,
+        intra_host=lambda s, d, towers: transfer.at_one(s, d, d[0], wire),
+        inter_host=lambda s, d, towers: across(s, d),
+        wire=wire,
+    )
+
+
+def two_level(
+    shares: Sequence[tf.Tensor],
+    devices: Sequence[str],
+    groups: Sequence[Sequence[int]],
+    *,
+    intra_host: ReduceOf,
+    inter_host: ReduceOf,
+    wire: Wire,
+) -> list[tf.Tensor]:
+    """Reduces inside each group, all-reduces across groups, broadcasts inside each.
+
+    Only the first tower of a group exchanges with other groups, so that one tensor per
+    group crosses the network in each direction of `inter_host`.
+
+    Args:
+      shares: [towers] tensors, each on its tower's device.
+      devices: [towers].
+      groups: indices of the towers of each host.
+      intra_host, inter_host: the reduction of each level.
+      wire: the dtype between devices.
+    """
+    if len(groups) == 1:
+        return intra_host(shares, devices, groups[0])
+    group_sums = [
+        intra_host([shares[k] for k in group], [devices[k] for k in group], group)[0]
+        for group in groups
+    ]
+    roots = [group[0] for group in groups]
+    totals = inter_host(group_sums, [devices[k] for k in roots], roots)
+    copies: list[tf.Tensor] = [None] * len(shares)
+    for total, (root, *members) in zip(totals, groups):
+        # The root receives it once, and the group's other towers copy it from there.
+        with tf.device(devices[root]):
+            copies[root] = tf.identity(total)
+        for k in members:
+            copies[k] = wire.copy(copies[root], devices[root], devices[k])
+    return copies

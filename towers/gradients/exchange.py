@@ -1,4 +1,13 @@
-"""The settings of gradient exchange: reduction, packing, transfer dtype, staleness."""
+"""The settings of gradient exchange: reduction, packing, transfer dtype, staleness.
+
+**Packs.**  On request, gradients are concatenated, reduced together and split again, by
+any reduction.  With four gradients a b c d of which a and c are small,
+
+    small_packs(...)   reduces  [a c]  b  d
+    equal_packs(2)     reduces  [a b | b c d]: one vector, split into two halves
+
+and returns the means of a, b, c, d.
+"""
 
 import dataclasses
 from collections.abc import Sequence
@@ -8,8 +17,17 @@ import tensorflow as tf
 
 from flags.problem import wrong_setting
 from flags.variables import VariablesFlags
-from towers.gradients import mean, reduction, transfer
-from towers.gradients.transfer import ReduceAll, Wire
+from towers.gradients import reduction
+from towers.gradients.transfer import (
+    AllDevices,
+    AllShares,
+    Reduce,
+    ReduceAll,
+    Sums,
+    Wire,
+    cut,
+    join,
+)
 from towers.layout.placement import Placement
 
 
@@ -111,14 +129,105 @@ class GradientExchange:
         """The reduction of all gradients that these settings describe."""
         reduce = reduction.from_spec(self.all_reduce_spec, hosts, self.wire)
         if self.gradient_repacking:
-            reduce_all = transfer.equal_packs(self.gradient_repacking, reduce)
+            reduce_all = equal_packs(self.gradient_repacking, reduce)
         elif self.agg_small_grads_max_bytes:
-            reduce_all = transfer.small_packs(
+            reduce_all = small_packs(
                 self.agg_small_grads_max_bytes, self.agg_small_grads_max_group, reduce
             )
         else:
-            reduce_all = mean.each(reduce)
-        return mean.in_float32(reduce_all)
+            reduce_all = reduction.each(reduce)
+        return reduction.in_float32(reduce_all)
 
 
 DEFAULT = GradientExchange()
+
+
+def equal_packs(num_packs: int, reduce: Reduce) -> ReduceAll:
+    """`--gradient_repacking=N`: all gradients as one vector, cut into N equal packs.
+
+    Args:
+      num_packs: how many packs.
+      reduce: of `reduction`, for each pack.
+
+    Returns:
+      a reduction of all gradients, as `reduction.mean_of_towers` takes it.
+    """
+
+    def reduce_all(shares: AllShares, destinations: AllDevices) -> Sums:
+        if not shares:  # all gradients are sparse
+            return []
+        devices = destinations[0]
+        vectors = _join(shares, devices)
+        size = vectors[0].shape.num_elements()
+        sizes = [size // num_packs + (i < size % num_packs) for i in range(num_packs)]
+        packs = []
+        for vector, device in zip(vectors, devices):
+            with tf.device(device):
+                packs.append(tf.split(vector, sizes))
+        totals = [reduce(pack, devices) for pack in zip(*packs)]
+        return _cut(_join_pieces(totals, devices), shares, devices)
+
+    return reduce_all
+
+
+def small_packs(max_bytes: int, max_group: int, reduce: Reduce) -> ReduceAll:
+    """`--agg_small_grads_max_bytes`: small gradients are reduced in groups.
+
+    Args:
+      max_bytes: a gradient up to this size is small.
+      max_group: most gradients in one group.
+      reduce: of `reduction`, for each group and each large gradient.
+    """
+
+    def reduce_all(shares: AllShares, destinations: AllDevices) -> Sums:
+        means: Sums = [[]] * len(shares)
+        for group in _groups(shares, max_bytes, max_group):
+            devices = destinations[group[0]]
+            members = [shares[index] for index in group]
+            if len(group) == 1:
+                group_means = [reduce(members[0], devices)]
+            else:
+                totals = reduce(_join(members, devices), devices)
+                group_means = _cut(totals, members, devices)
+            for index, copies in zip(group, group_means):
+                means[index] = copies
+        return means
+
+    return reduce_all
+
+
+def _groups(shares: AllShares, max_bytes: int, max_group: int) -> list[list[int]]:
+    """Indices of the gradients of each group, in order of the variables."""
+    groups: list[list[int]] = []
+    current: list[int] = []
+    for index, gradient in enumerate(shares):
+        if gradient[0].shape.num_elements() * gradient[0].dtype.size > max_bytes:
+            groups.append([index])
+            continue
+        current.append(index)
+        if len(current) == max_group:
+            groups.append(current)
+            current = []
+    return groups + ([current] if current else [])
+
+
+def _join(shares: AllShares, devices: Sequence[str]) -> list[tf.Tensor]:
+    """Concatenates [variables][towers] gradients to one vector per tower."""
+    return [
+        join([gradient[tower] for gradient in shares], device)
+        for tower, device in enumerate(devices)
+    ]
+
+
+def _join_pieces(totals: AllShares, devices: Sequence[str]) -> list[tf.Tensor]:
+    """Concatenates [packs][towers] to one vector per tower."""
+    return [join(pieces, device) for pieces, device in zip(zip(*totals), devices)]
+
+
+def _cut(
+    vectors: Sequence[tf.Tensor], shares: AllShares, devices: Sequence[str]
+) -> Sums:
+    """Splits one vector per tower to [variables][towers], shaped as `shares`."""
+    like = [gradient[0] for gradient in shares]
+    by_tower = [cut(vector, like, device) for vector, device in zip(vectors, devices)]
+    return [list(copies) for copies in zip(*by_tower)]

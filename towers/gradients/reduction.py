@@ -1,11 +1,18 @@
-"""Reductions: algorithms that sum a tensor of each tower on every device.
+"""The mean gradient of every variable, on every device that wants it.
+
+Each tower differentiates its share of the mean loss (see `tower`), so the mean gradient
+of the joined batch is the plain sum of the towers' gradients: no algorithm divides.
+
+    mean_of_towers(tower_gradients, destinations, reduce_all=in_float32(each(reduce)))
+
+handles `None`, `IndexedSlices` and `Factors` once, for all ways to reduce the dense
+gradients: `transfer.reduce_to_first` to a single copy of the variables, `each` to one
+on every device, by a reduction of one tensor at a time,
 
     reduce = from_spec("pscpu:32k:xring", hosts)
     reduce(shares, destinations) -> one tensor per destination
 
-`shares[k]` is the gradient from tower k, on its device, and `destinations` are the
-devices that get the sum.  The shares add up to the mean gradient (see `mean`), so no
-algorithm divides.
+with `shares[k]` the gradient from tower k, on its device.
 
 | name         | how the towers' float32 gradients are summed                         |
 |--------------|----------------------------------------------------------------------|
@@ -23,20 +30,28 @@ and broadcasts the sums inside each host.  With one host, a/b is a.  `hierarchic
 one host with four towers or more treats the two halves of the towers as two hosts.
 """
 
-import functools
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import tensorflow as tf
 
-from towers.gradients import all_reduce, collective, spec
-from towers.gradients.transfer import WIDE, Wire
+from towers.compute import sufficient_factors
+from towers.compute.sufficient_factors import Factors
+from towers.compute.tower import Gradient
+from towers.gradients import all_reduce, collective, sparse, spec, transfer
+from towers.gradients.transfer import (
+    WIDE,
+    AllDevices,
+    AllShares,
+    Reduce,
+    ReduceAll,
+    Sums,
+    Wire,
+    towers_by_host,
+)
 
 Shares = Sequence[tf.Tensor]  # of one variable's gradient, one per tower
 Devices = Sequence[str]
-Reduce = Callable[[Shares, Devices], list[tf.Tensor]]
-# (shares, devices, indices of the towers) -> their sum on each of these devices.
-ReduceOf = Callable[[Shares, Devices, Sequence[int]], list[tf.Tensor]]
 
 
 class AllReduceRow(NamedTuple):
@@ -80,30 +95,11 @@ def _host_cpu(
 
     def reduce_shard(shares: Shares, shard: int, num_shards: int) -> list[tf.Tensor]:
         del num_shards
-        return all_reduce.at_one(shares, devices, cpus[shard % len(cpus)], wire)
+        return transfer.at_one(shares, devices, cpus[shard % len(cpus)], wire)
 
     if num_shards == 1:  # no flattening and splitting, which would copy
         return reduce_shard(shares, 0, 1)
     return all_reduce.sharded(reduce_shard, shares, devices, num_shards)
-
-
-def _hierarchical(
-    shares: Shares, devices: Devices, *, num_shards: int, hosts: Devices, wire: Wire
-) -> list[tf.Tensor]:
-    """Reduces to one tower of each host, then by a ring across the hosts."""
-    groups = towers_by_host(hosts)
-    if len(groups) == 1 and len(shares) >= 4:
-        towers, half = range(len(shares)), len(shares) // 2
-        groups = [list(towers[:half]), list(towers[half:])]
-    ring = functools.partial(all_reduce.ring, num_shards=num_shards, wire=wire)
-    return _two_level(
-        shares,
-        devices,
-        groups,
-        intra_host=lambda s, d, towers: all_reduce.at_one(s, d, d[0], wire),
-        inter_host=lambda s, d, towers: ring(s, d),
-        wire=wire,
-    )
 
 
 # TensorFlow's collectives add in the dtype that they send; on GPUs not in bfloat16.
@@ -116,7 +112,7 @@ REDUCTIONS: dict[str, AllReduceRow] = {
     "tree": _dataflow(all_reduce.tree),
     "xring": _dataflow(all_reduce.ring),
     "rechd": _dataflow(all_reduce.halving_doubling),
-    "hierarchical": AllReduceRow(_hierarchical),
+    "hierarchical": AllReduceRow(all_reduce.hierarchical),
     "nccl": _dataflow(collective.collective_reduce, hint="nccl")._replace(
         device="gpu", one_host=True, gpu_wires=_ADDED_ON_THE_WAY
     ),
@@ -228,7 +224,7 @@ def _reduce_range(
 ) -> list[tf.Tensor]:
     """All-reduces as one range of a spec says, on one level or on two."""
 
-    def on_towers(algorithm: spec.SpecAlgorithm) -> ReduceOf:
+    def on_towers(algorithm: spec.SpecAlgorithm) -> all_reduce.ReduceOf:
         def run(
             shares: Shares, devices: Devices, towers: Sequence[int]
         ) -> list[tf.Tensor]:
@@ -244,7 +240,7 @@ def _reduce_range(
 
     if chosen.inter_host is None:
         return on_towers(chosen.intra_host)(shares, devices, range(len(shares)))
-    return _two_level(
+    return all_reduce.two_level(
         shares,
         devices,
         towers_by_host(hosts),
@@ -254,48 +250,98 @@ def _reduce_range(
     )
 
 
-def towers_by_host(hosts: Sequence[str]) -> list[list[int]]:
-    """The indices of the towers of each host, hosts in order of their first tower."""
-    groups: dict[str, list[int]] = {}
-    for k, host in enumerate(hosts):
-        groups.setdefault(host, []).append(k)
-    return list(groups.values())
-
-
-def _two_level(
-    shares: Shares,
-    devices: Devices,
-    groups: Sequence[Sequence[int]],
+def mean_of_towers(
+    tower_gradients: Sequence[Sequence[Gradient]],
+    destinations: Sequence[Sequence[str]],
     *,
-    intra_host: ReduceOf,
-    inter_host: ReduceOf,
-    wire: Wire,
-) -> list[tf.Tensor]:
-    """Reduces inside each group, all-reduces across groups, broadcasts inside each.
-
-    Only the first tower of a group exchanges with other groups, so that one tensor per
-    group crosses the network in each direction of `inter_host`.
+    names: Sequence[str] = (),
+    hosts: Sequence[str] = (),
+    dtype: tf.DType | None = None,
+    reduce_all: ReduceAll | None = None,
+) -> list[list[Gradient]]:
+    """The mean gradient of every variable, on every device that applies it.
 
     Args:
-      shares: [towers] tensors, each on its tower's device.
-      devices: [towers].
-      groups: indices of the towers of each host.
-      intra_host, inter_host: the reduction of each level.
-      wire: the dtype between devices.
+      tower_gradients: [towers][variables], shares as `tower.Tower` has them.
+      destinations: [variables][copies] devices.
+      names: of the variables, for errors.
+      hosts, dtype: as in `reduce_to_first` and `sparse.mean`.
+      reduce_all: reduces the dense gradients, of any float dtype;
+        `transfer.reduce_to_first` when None.
+
+    Returns:
+      [variables][copies] gradients, float32; None for a variable that no tower uses,
+      `IndexedSlices` with unique rows for a variable whose gradients are sparse.
+
+    Raises:
+      ValueError: a variable has a gradient in some towers only, or a dense one in some
+        and a sparse one in others.
     """
-    if len(groups) == 1:
-        return intra_host(shares, devices, groups[0])
-    group_sums = [
-        intra_host([shares[k] for k in group], [devices[k] for k in group], group)[0]
-        for group in groups
-    ]
-    roots = [group[0] for group in groups]
-    totals = inter_host(group_sums, [devices[k] for k in roots], roots)
-    copies: list[tf.Tensor] = [None] * len(shares)
-    for total, (root, *members) in zip(totals, groups):
-        # The root receives it once, and the group's other towers copy it from there.
-        with tf.device(devices[root]):
-            copies[root] = tf.identity(total)
-        for k in members:
-            copies[k] = wire.copy(copies[root], devices[root], devices[k])
-    return copies
+    by_variable = list(zip(*tower_gradients, strict=True))
+    _check_alike(by_variable, names)
+    means: list[list[Gradient]] = []
+    dense: list[int] = []  # indices of the variables with dense gradients
+    for index, (shares, devices) in enumerate(zip(by_variable, destinations)):
+        means.append([None] * len(devices))
+        if isinstance(shares[0], tf.IndexedSlices):
+            rows = sparse.mean(shares, devices[0], hosts=hosts, dtype=dtype)
+            means[index] = [rows] * len(devices)
+        elif isinstance(shares[0], Factors):
+            product = sufficient_factors.summed(shares, devices[0], hosts)
+            means[index] = [product] * len(devices)
+        elif shares[0] is not None:
+            dense.append(index)
+    dense_means = (reduce_all or transfer.reduce_to_first(hosts, dtype))(
+        [by_variable[i] for i in dense], [destinations[i] for i in dense]
+    )
+    for index, copies in zip(dense, dense_means):
+        means[index] = copies
+    return means
+
+
+def _check_alike(
+    by_variable: Sequence[Sequence[Gradient]], names: Sequence[str]
+) -> None:
+    """Refuses gradients that are missing or sparse in some of the towers only."""
+    errors = []
+    for index, shares in enumerate(by_variable):
+        name = repr(names[index]) if names else f"variable {index}"
+        kinds = [_kind(share) for share in shares]
+        odd = [k for k, kind in enumerate(kinds) if kind != kinds[0]]
+        if odd:
+            errors.append(
+                f"{name} has a {kinds[0]} gradient in tower 0 and a {kinds[odd[0]]} "
+                f"one in tower {', '.join(map(str, odd))}"
+            )
+    if errors:
+        raise ValueError(
+            f"the towers' gradients differ in kind: {'; '.join(errors)}; all towers "
+            "must compute the same"
+        )
+
+
+def _kind(gradient: Gradient) -> str:
+    if gradient is None:
+        return "missing"
+    if isinstance(gradient, Factors):
+        return "factored"
+    return "sparse" if isinstance(gradient, tf.IndexedSlices) else "dense"
+
+
+def in_float32(reduce_all: ReduceAll) -> ReduceAll:
+    """A reduction that first casts shares to float32 on their own devices."""
+
+    def run(shares: AllShares, destinations: AllDevices) -> Sums:
+        wide = [transfer.widen(s, d) for s, d in zip(shares, destinations)]
+        return reduce_all(wide, destinations)
+
+    return run
+
+
+def each(reduce: Reduce) -> ReduceAll:
+    """A reduction of all gradients that reduces them one by one."""
+
+    def reduce_all(shares: AllShares, destinations: AllDevices) -> Sums:
+        return [reduce(s, d) for s, d in zip(shares, destinations)]
+
+    return reduce_all

@@ -15,7 +15,7 @@ is not rounded.  bfloat16 has float32's range and 8 bits of precision; float16 h
 but numbers beyond 65504 become infinite, and those below 6e-8 become zero.
 
 **Bundles.**  The network is the slowest link.  So a value is sent to a task once, and
-all its towers read it there (`Arrivals`); `mean.reduce_to_first` adds the gradients of
+all its towers read it there (`Arrivals`); `reduce_to_first` adds the gradients of
 a task's towers before they leave it.  A step sends the parameters once to each worker
 and as much back, however many towers there are.
 
@@ -24,13 +24,6 @@ model has hundreds of small variables.  So small tensors are concatenated before
 are sent, and split where they arrive (`bring`, `summed`).  Between devices of one task
 a transfer costs microseconds, so only very small tensors are joined there.
 
-**Packs.**  On request, gradients are concatenated, reduced together and split again, by
-any reduction.  With four gradients a b c d of which a and c are small,
-
-    small_packs(...)   reduces  [a c]  b  d
-    equal_packs(2)     reduces  [a b | b c d]: one vector, split into two halves
-
-and returns the means of a, b, c, d.
 """
 
 import collections
@@ -40,6 +33,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from towers.compute import deterministic_sum
 from towers.layout import parts
 from towers.layout.placement import Placement, task_of
 
@@ -226,6 +220,77 @@ class Arrivals:
         return dict(zip(values, there))
 
 
+def reduce_to_first(
+    hosts: Sequence[str] = (), dtype: tf.DType | None = None
+) -> ReduceAll:
+    """Reduces every gradient to the first of its destinations, in tower order.
+
+    If there are several hosts, the shares of a host are summed on its CPU first, so
+    that one tensor per host crosses the network.  Small tensors are sent together.
+
+    Args:
+      hosts: the CPU device of each tower's host.
+      dtype: shares are cast to it before they leave their tower, and sums before they
+        leave their host; None leaves shares as they are, and sums in float32.
+
+    Returns:
+      a reduction of shares of any float dtype to float32 sums.  All destinations get
+      the same tensor, on the first of them.
+    """
+    groups = towers_by_host(hosts)
+
+    def reduce_all(shares: AllShares, destinations: AllDevices) -> Sums:
+        shares = [[_cast(share, dtype) for share in per_tower] for per_tower in shares]
+        roots = [devices[0] for devices in destinations]
+        many_tasks = len({task_of(device) for device in [*hosts, *roots]}) > 1
+        if groups and (many_tasks or len(groups) > 1):
+            by_host = []
+            for group in groups:
+                group_shares = [[per_tower[k] for k in group] for per_tower in shares]
+                on_host = [hosts[group[0]]] * len(shares)
+                host_sums = summed(group_shares, on_host, _sum)
+                host_sums = [_cast(host_sum, dtype) for host_sum in host_sums]
+                by_host.append(bring(host_sums, roots))
+            shares = list(zip(*by_host))
+        totals = summed(shares, roots, _sum)
+        return [[total] * len(d) for total, d in zip(totals, destinations)]
+
+    return reduce_all
+
+
+def _cast(tensor: tf.Tensor, dtype: tf.DType | None) -> tf.Tensor:
+    """The tensor in a dtype, or as it is if None; cast on its own device."""
+    if dtype is None:
+        return tensor
+    with tf.device(tensor.device):
+        return tf.cast(tensor, dtype)
+
+
+def _sum(shares: Sequence[tf.Tensor], device: str) -> tf.Tensor:
+    """The float32 sum on a device; 16-bit shares are cast where they arrive."""
+    wide = widen(shares, [device])
+    with tf.device(device):
+        return deterministic_sum.sum_in_order(wide)
+
+
+def towers_by_host(hosts: Sequence[str]) -> list[list[int]]:
+    """The indices of the towers of each host, hosts in order of their first tower."""
+    groups: dict[str, list[int]] = {}
+    for k, host in enumerate(hosts):
+        groups.setdefault(host, []).append(k)
+    return list(groups.values())
+
+
+def at_one(
+    shares: Sequence[tf.Tensor], devices: Sequence[str], root: str, wire: Wire
+) -> list[tf.Tensor]:
+    """Reduces on the device `root`, which need not be a tower's, and broadcasts."""
+    arrived = [wire.carry(s, d, root) for s, d in zip(shares, devices)]
+    with tf.device(root):
+        total = deterministic_sum.sum_in_order(arrived)
+    return wire.spread(total, root, devices)
+
+
 def bring(
     tensors: Sequence[tf.Tensor],
     devices: Sequence[str],
@@ -306,94 +371,3 @@ def _bundles(tensors: Sequence[tf.Tensor], devices: Sequence[str]) -> list[list[
         open_.setdefault(route, []).append(index)
         filled[route] += size
     return [bundle for bundle in [*done, *open_.values()] if len(bundle) > 1]
-
-
-def equal_packs(num_packs: int, reduce: Reduce) -> ReduceAll:
-    """`--gradient_repacking=N`: all gradients as one vector, cut into N equal packs.
-
-    Args:
-      num_packs: how many packs.
-      reduce: of `reduction`, for each pack.
-
-    Returns:
-      a reduction of all gradients, as `mean.of_towers` takes it.
-    """
-
-    def reduce_all(shares: AllShares, destinations: AllDevices) -> Sums:
-        if not shares:  # all gradients are sparse
-            return []
-        devices = destinations[0]
-        vectors = _join(shares, devices)
-        size = vectors[0].shape.num_elements()
-        sizes = [size // num_packs + (i < size % num_packs) for i in range(num_packs)]
-        packs = []
-        for vector, device in zip(vectors, devices):
-            with tf.device(device):
-                packs.append(tf.split(vector, sizes))
-        totals = [reduce(pack, devices) for pack in zip(*packs)]
-        return _cut(_join_pieces(totals, devices), shares, devices)
-
-    return reduce_all
-
-
-def small_packs(max_bytes: int, max_group: int, reduce: Reduce) -> ReduceAll:
-    """`--agg_small_grads_max_bytes`: small gradients are reduced in groups.
-
-    Args:
-      max_bytes: a gradient up to this size is small.
-      max_group: most gradients in one group.
-      reduce: of `reduction`, for each group and each large gradient.
-    """
-
-    def reduce_all(shares: AllShares, destinations: AllDevices) -> Sums:
-        means: Sums = [[]] * len(shares)
-        for group in _groups(shares, max_bytes, max_group):
-            devices = destinations[group[0]]
-            members = [shares[index] for index in group]
-            if len(group) == 1:
-                group_means = [reduce(members[0], devices)]
-            else:
-                totals = reduce(_join(members, devices), devices)
-                group_means = _cut(totals, members, devices)
-            for index, copies in zip(group, group_means):
-                means[index] = copies
-        return means
-
-    return reduce_all
-
-
-def _groups(shares: AllShares, max_bytes: int, max_group: int) -> list[list[int]]:
-    """Indices of the gradients of each group, in order of the variables."""
-    groups: list[list[int]] = []
-    current: list[int] = []
-    for index, gradient in enumerate(shares):
-        if gradient[0].shape.num_elements() * gradient[0].dtype.size > max_bytes:
-            groups.append([index])
-            continue
-        current.append(index)
-        if len(current) == max_group:
-            groups.append(current)
-            current = []
-    return groups + ([current] if current else [])
-
-
-def _join(shares: AllShares, devices: Sequence[str]) -> list[tf.Tensor]:
-    """Concatenates [variables][towers] gradients to one vector per tower."""
-    return [
-        join([gradient[tower] for gradient in shares], device)
-        for tower, device in enumerate(devices)
-    ]
-
-
-def _join_pieces(totals: AllShares, devices: Sequence[str]) -> list[tf.Tensor]:
-    """Concatenates [packs][towers] to one vector per tower."""
-    return [join(pieces, device) for pieces, device in zip(zip(*totals), devices)]
-
-
-def _cut(
-    vectors: Sequence[tf.Tensor], shares: AllShares, devices: Sequence[str]
-) -> Sums:
-    """Splits one vector per tower to [variables][towers], shaped as `shares`."""
-    like = [gradient[0] for gradient in shares]
-    by_tower = [cut(vector, like, device) for vector, device in zip(vectors, devices)]
-    return [list(copies) for copies in zip(*by_tower)]

@@ -6,7 +6,7 @@ from typing import Any
 import tensorflow as tf
 
 from towers.compute.tower import Gradient, Tower
-from towers.gradients import mean, sparse
+from towers.gradients import reduction, sparse
 from towers.gradients.exchange import GradientExchange
 from towers.gradients.transfer import Arrivals
 from towers.layout import graph_names, parts
@@ -75,7 +75,7 @@ class ParameterServer(VariableUpdate):
         pieces = self._copy.pieces(names)
         with tf.name_scope(graph_names.REDUCTION):
             gradients = _gradients(towers, self.exchange)
-            means = mean.of_towers(
+            means = reduction.mean_of_towers(
                 [
                     self._copy.divide(of_tower, names, h)
                     for of_tower, h in zip(gradients, hosts)
@@ -169,7 +169,7 @@ class Replicated(VariableUpdate):
     ) -> list[list[Gradient]]:
         """The mean of each gradient, on every tower's device."""
         with tf.name_scope(graph_names.REDUCTION):
-            means = mean.of_towers(
+            means = reduction.mean_of_towers(
                 _gradients(towers, self.exchange),
                 [[c.variables[name].device for c in self._copies] for name in names],
                 names=names,
@@ -306,7 +306,10 @@ class Independent(Replicated):
             for tower, gradients in zip(towers, _gradients(towers, self.exchange)):
                 copy = self._copies[tower.index]
                 homes = [[copy.variables[name].device] for name in names]
-                means = [c[0] for c in mean.of_towers([gradients], homes, names=names)]
+                means = [
+                    c[0]
+                    for c in reduction.mean_of_towers([gradients], homes, names=names)
+                ]
                 devices = self.placement.stages[tower.index]
                 reduced.append(copy.once_free(means, names, devices))
         return reduced

@@ -17,7 +17,7 @@ from towers.compute.copy_tower import join_shares
 from towers.compute.tower import Gradient, StatisticRule, Tower
 from towers.data import order
 from towers.data.source import Feed, divisor, refilled
-from towers.gradients import mean, sparse
+from towers.gradients import sparse, transfer
 from towers.layout import graph_names, parts
 from towers.layout.graph_names import REDUCTION
 from towers.optimizers.loss_scale import LossScale
@@ -240,7 +240,7 @@ class StepBuilder:
         devices = [self.mode.variables[rule.variable].device for rule in self.rules]
         values = list(zip(*(tower.statistics for tower in group)))
         with v1.name_scope(f"{REDUCTION}statistics/"):
-            reduce = mean.reduce_to_first(hosts)
+            reduce = transfer.reduce_to_first(hosts)
             totals = reduce(values, [[device] for device in devices])
             count, means = len(group) * self.peers.count, []
             for (total,), device in zip(totals, devices):
