@@ -43,6 +43,9 @@ class Logits(Protocol):
     def in_top_k(self, labels: tf.Tensor, k: int) -> tf.Tensor:
         """As the function of this name."""
 
+    def argmax(self) -> tf.Tensor:
+        """As the function of this name."""
+
 
 def cross_entropy(logits: Any, labels: tf.Tensor) -> tf.Tensor:
     """Softmax cross entropy, in float32 whatever the compute dtype.
@@ -78,3 +81,12 @@ def in_top_k(logits: Any, labels: tf.Tensor, k: int) -> tf.Tensor:
     return tf.math.in_top_k(
         predictions=tf.cast(logits, tf.float32), targets=labels, k=k
     )
+
+
+def argmax(logits: Any) -> tf.Tensor:
+    """The class of the largest logit, of several the first: int64 [batch, ...].
+
+    Args:
+      logits: float [batch, ..., classes], or `Logits`.
+    """
+    return logits.argmax() if isinstance(logits, Logits) else tf.argmax(logits, -1)

@@ -22,13 +22,13 @@ cutting the list gives the stages of a pipeline.
 
 import dataclasses
 import inspect
-import re
 import reprlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
 
+from models import metric_checks
 from models.inputs import Classes, Images, Inputs, Pairs, Tokens
 from models.layers import Layers
 from models.logits import cross_entropy, in_top_k
@@ -38,9 +38,6 @@ from models.validation import (
     check,
     check_takes,
 )
-
-# Of blocks and metrics: TensorFlow prefixes the names of operations with them.
-_NAME = re.compile(r"[A-Za-z0-9.][A-Za-z0-9_.\-/]*")
 
 # What a model's `layers` are given, by name.
 _SETTINGS = inspect.signature(Layers).parameters
@@ -150,9 +147,15 @@ def top_k_accuracy(outputs: Any, labels: tf.Tensor) -> dict[str, tf.Tensor]:
     }
 
 
-def nothing_derived(means: Mapping[str, float]) -> dict[str, float]:
+def nothing_derived(values: Mapping[str, Any]) -> dict[str, Any]:
     """No numbers beside the means."""
-    del means
+    del values
+    return {}
+
+
+def no_pictures(outputs: Any, labels: Any) -> dict[str, tf.Tensor]:
+    """No pictures of the examples."""
+    del outputs, labels
     return {}
 
 
@@ -167,9 +170,13 @@ class Model:
       recipe: how it is trained.
       loss: (outputs of the last block, labels) -> float32 [batch], per example; of a
         sequence the mean over its tokens, which are as many in every example.
-      metrics: (outputs, labels) -> {name: float32 [batch]}, per example.
-      derived: {`loss` or metric: its mean over an evaluation} -> further numbers that
-        are functions of means, as the perplexity is.
+      metrics: (outputs, labels) -> {name: float32 [batch]}, per example.  A wider
+        metric, float32 or float64 [batch, ...], is for evaluation only.
+      derived: {`loss` or metric: its mean over an evaluation, or the sum (a float64
+        array [...]) of a wider metric} -> further numbers, as the perplexity is, and
+        pictures, uint8 arrays [height, width, 1 or 3].
+      pictures: (outputs, labels) -> {name: [batch, height, width, 1 or 3]}, uint8 or
+        floats in [0, 1]: of the first examples of each evaluation, shown in a grid.
       layers: makes the `nn` of each tower; `models.layers.Layers` or a subclass.
       num_parameters: trainable ones, for `inputs` as they stand here; 0: not counted.
     """
@@ -180,7 +187,8 @@ class Model:
     recipe: Recipe
     loss: Callable[[Any, Any], tf.Tensor] = softmax_cross_entropy
     metrics: Callable[[Any, Any], dict[str, tf.Tensor]] = top_k_accuracy
-    derived: Callable[[Mapping[str, float]], dict[str, float]] = nothing_derived
+    derived: Callable[[Mapping[str, Any]], dict[str, Any]] = nothing_derived
+    pictures: Callable[[Any, Any], dict[str, tf.Tensor]] = no_pictures
     layers: Callable[..., Layers] = Layers
     num_parameters: int = 0
 
@@ -194,7 +202,7 @@ class Model:
                 f"model {self.name!r} needs blocks with unique names, not {names}"
             )
         for name in names:
-            if not _NAME.fullmatch(name):
+            if not metric_checks.NAME.fullmatch(name):
                 raise ValueError(
                     f"model {self.name!r}: {name!r} cannot be the name of a block; "
                     "write letters, digits and _, and begin with no _"
@@ -206,9 +214,9 @@ class Model:
         mine = f"of model {self.name!r}"
         for name, block in self.blocks:
             check_takes(f"block {name!r} {mine}", block, "x", "nn")
-        for name in ("loss", "metrics"):
+        for name in ("loss", "metrics", "pictures"):
             check_takes(f"{name} {mine}", getattr(self, name), "outputs", "labels")
-        check_takes(f"derived {mine}", self.derived, "means")
+        check_takes(f"derived {mine}", self.derived, "values")
         check_takes(f"layers {mine}", self.layers, **_SETTINGS)
 
     def new_layers(self, **settings: Any) -> Layers:
@@ -246,37 +254,70 @@ class Model:
           batch_size: examples in the batch.
 
         Returns:
-          float32 [batch] each.
+          float32 [batch] each; wider metrics [batch, ...].
 
         Raises:
           ValueError: labels or classes are not those that the model is for; loss or
-            metrics fail, or are not one number for each example.
+            metrics fail, or are not numbers of each example.
         """
         self.inputs.check_fit("labels", labels)
         if self.loss is softmax_cross_entropy:
             self._check_logits(outputs, num_classes, batch_size)
         with blamed(lambda: f"the loss of model {self.name!r}"):
             values = {"loss": self.loss(outputs, labels)}
-        with blamed(lambda: f"the metrics of model {self.name!r}"):
-            metrics = self.metrics(outputs, labels)
-        if not isinstance(metrics, Mapping) or "loss" in metrics:
-            raise ValueError(
-                f"the metrics of model {self.name!r} must be a dict from names to "
-                f"tensors, none of them loss, not {reprlib.repr(metrics)}"
-            )
-        for name, value in (values := {**values, **metrics}).items():
-            self._check_value(name, value, batch_size)
+        for name, value in self._named("metrics", outputs, labels).items():
+            values[name] = value
+        for name, value in values.items():
+            metric_checks.check_value(self.name, name, value, batch_size)
         return values
 
-    def with_derived(self, means: Mapping[str, float]) -> dict[str, float]:
-        """The means of an evaluation and what is derived from them.
+    def show(
+        self, outputs: Any, labels: Any, *, batch_size: int
+    ) -> dict[str, tf.Tensor]:
+        """The pictures of each example.
+
+        Args:
+          outputs: of the last block.
+          labels: nest of tensors [batch, ...].
+          batch_size: examples in the batch.
+
+        Returns:
+          float32 [batch, height, width, 1 or 3] each, from 0 (black) to 1.
 
         Raises:
-          ValueError: `derived` fails, or returns something else than numbers.
+          ValueError: `pictures` fails, or returns something else than pictures.
+        """
+        pictures = self._named("pictures", outputs, labels)
+        for name, images in pictures.items():
+            metric_checks.check_picture(self.name, name, images, batch_size)
+        return {
+            name: tf.image.convert_image_dtype(images, tf.float32)
+            for name, images in pictures.items()
+        }
+
+    def with_derived(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """The means and sums of an evaluation and what is derived from them.
+
+        Raises:
+          ValueError: `derived` fails, or returns neither numbers nor pictures.
         """
         with blamed(lambda: f"what model {self.name!r} derives from means"):
-            more = {str(k): float(v) for k, v in self.derived(means).items()}
-        return {**means, **more}
+            derived = {
+                str(name): metric_checks.number_or_picture(name, value)
+                for name, value in self.derived(values).items()
+            }
+        return {**values, **derived}
+
+    def _named(self, function: str, outputs: Any, labels: Any) -> Mapping[str, Any]:
+        """What `metrics` or `pictures` returns."""
+        with blamed(lambda: f"the {function} of model {self.name!r}"):
+            values = getattr(self, function)(outputs, labels)
+        if not isinstance(values, Mapping) or "loss" in values:
+            raise ValueError(
+                f"the {function} of model {self.name!r} must be a dict from names to "
+                f"tensors, none of them loss, not {reprlib.repr(values)}"
+            )
+        return values
 
     def _check_logits(
         self, outputs: Any, num_classes: Classes, batch_size: int
@@ -298,20 +339,4 @@ class Model:
                 f"the data set has {num_classes} classes, and model {self.name!r} "
                 f"tells {shape[-1]} apart: give its last layer nn.num_classes "
                 "outputs, or name a data set with fewer classes"
-            )
-
-    def _check_value(self, name: str, value: Any, batch_size: int) -> None:
-        what = f"{name} of model {self.name!r}"
-        if not isinstance(name, str) or not _NAME.fullmatch(name):
-            raise ValueError(
-                f"{what}: no such name; write letters, digits and _, and "
-                "begin with no _"
-            )
-        actual, wanted = type(value).__name__, f"float32 ({batch_size},)"
-        if isinstance(value, tf.Tensor):
-            actual = f"{value.dtype.name} {value.shape}"
-        if actual != wanted:
-            raise ValueError(
-                f"{what} is {actual}, and must be {wanted}, one number for each "
-                "example of a batch"
             )

@@ -10,7 +10,10 @@ from models.model import Model, Recipe, Schedule
 from models.user_errors import ChoiceError, SignatureError, sentence
 
 # What stands in for methods.
-_FUNCTIONS = {Model: "blocks, loss, metrics, derived and layers", Recipe: "decayed"}
+_FUNCTIONS = {
+    Model: "blocks, loss, metrics, derived, pictures and layers",
+    Recipe: "decayed",
+}
 
 
 def get(name: str) -> Model:

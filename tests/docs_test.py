@@ -196,6 +196,17 @@ class SnippetsTest(tf.test.TestCase):
         lines = self._trained("prices", source, "net", "--num_batches=10")
         self.assertIn("total examples/sec", lines)
 
+    def test_metrics(self):
+        [source] = _snippets("docs/evaluation.md")
+        flags = ["--num_batches=10", "--num_warmup_batches=0", "--eval_at_end"]
+        folder = self.create_tempdir().full_path
+        self.addCleanup(os.chdir, os.getcwd())
+        os.chdir(folder)
+        lines = self._trained("softmax", source, "softmax", "--train_dir=run", *flags)
+        self.assertRegex(lines, r"accuracy = .* mean_iou = .* auc_of_3 = \d")
+        files = {name for name in os.listdir("run/eval") if "events" not in name}
+        self.assertEqual(files, {"confusion-10.png", "roc_of_3-10.png", "sums-10.npz"})
+
     def _trained(self, module: str, source: str, function: str, *flags: str) -> str:
         """What a training of the model on four towers prints."""
         folder = self.create_tempdir().full_path

@@ -42,7 +42,7 @@ FLOORS = """
 # What the files of a folder may import beside the standard library.
 MAY_IMPORT = {
     "flags": {"absl", "flags"},
-    "models": {"models", "numpy", "tensorflow"},
+    "models": {"matplotlib", "models", "numpy", "tensorflow"},
     "towers": set(
         "flags models numpy pyarrow tensorflow tensorflow_datasets towers tqdm".split()
     ),

@@ -82,7 +82,7 @@ def fit(
 
 def evaluate(
     model: Model | str, data: Data, *, train_dir: str, **settings: Any
-) -> dict[str, float]:
+) -> dict[str, Any]:
     """Evaluates the newest checkpoint of a run.
 
     Args:
@@ -92,8 +92,8 @@ def evaluate(
       **settings: flags of `towers.train`, by their names.
 
     Returns:
-      means over all examples, by name: `loss`, the metrics, and what the model derives
-      from them.
+      means over all examples, by name: `loss`, the metrics (of wider ones the sums, in
+      arrays), and what the model derives from them.
 
     Raises:
       ValueError: a setting is wrong, model and data do not fit, or there is no
@@ -106,7 +106,7 @@ def evaluate(
     with _explained(plan), attached as (session, graph):
         result = eval_graph.run(graph, session, step=0)
     assert result is not None  # nobody stopped it
-    return plan.model.with_derived(result.means)
+    return plan.model.with_derived(result.values)
 
 
 def predict(model: Model | str, data: Data, *, train_dir: str, **settings: Any) -> Any:

@@ -104,6 +104,21 @@ class SpreadTest(parameterized.TestCase):
         for pair in spread_ranks:
             arrays.assert_same_bits(*pair)
 
+    @parameterized.parameters((8, 2), (7, 3))
+    def test_the_class_of_the_largest_logit(self, classes, shards):
+        with tf.Graph().as_default():
+            even = _Both(classes, shards, transposed=False, bias=False, scale=0.0)
+            both = _Both(classes, shards, transposed=False, bias=True, scale=1.0)
+            [[first], [actual, wanted]] = _run(
+                [
+                    [even.spread.argmax()],
+                    [both.spread.argmax(), tf.argmax(both.whole, 1)],
+                ]
+            )
+        self.assertFalse(first.any())
+        self.assertGreater(len({*wanted}), 2)
+        arrays.assert_same_bits(actual, wanted)
+
     def test_a_logit_that_is_no_number_is_nowhere_among_the_best(self):
         with tf.Graph().as_default():
             both = _Both(6, 2, transposed=False, bias=True, scale=np.nan)

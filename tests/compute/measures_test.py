@@ -18,7 +18,7 @@ class MeasuresTest(tf.test.TestCase):
             return {"loss": outputs - labels, "error": outputs}
 
         model = types.SimpleNamespace(measure=measure)
-        task = types.SimpleNamespace(model=model, num_classes=7)
+        task = types.SimpleNamespace(model=model, num_classes=7, training=True)
         with tf.Graph().as_default(), v1.Session() as session:
             batch = {
                 "labels": tf.constant([1.0, 2.0]),

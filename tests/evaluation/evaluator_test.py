@@ -89,7 +89,7 @@ class LostTest(digit_runs.Runs):
 
 class FollowingTest(absltest.TestCase):
     def test_what_ended_whole_in_this_session_is_followed(self):
-        whole, stopped = eval_graph.EvalResult(3, 8, {"loss": 0.5}, 1.0), None
+        whole, stopped = eval_graph.EvalResult(3, 8, {"loss": 0.5}, 1.0, {}, {}), None
         lost = tf.errors.UnavailableError(None, None, "Socket closed")
         plan = mock.Mock(**{"config.evaluation.eval_dir": ""})
         plan.model.with_derived = dict

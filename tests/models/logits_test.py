@@ -18,6 +18,9 @@ class _Pieces:
     def in_top_k(self, labels, k):
         return ("in_top_k", labels, k)
 
+    def argmax(self):
+        return "argmax"
+
 
 class LogitsTest(absltest.TestCase):
     def test_cross_entropy_of_a_tensor(self):
@@ -38,7 +41,14 @@ class LogitsTest(absltest.TestCase):
                 best = logits.in_top_k(tf.constant(values), labels, k)
                 np.testing.assert_array_equal(session.run(best), larger < k, f"{k=}")
 
+    def test_argmax_of_a_tensor(self):
+        values = np.array([[1.0, 3.0, 3.0], [2.0, 0.0, -1.0]], np.float32)
+        with tf.Graph().as_default(), v1.Session() as session:
+            best = session.run(logits.argmax(tf.constant(values)))
+        np.testing.assert_array_equal(best, [1, 0])
+
     def test_pieces_answer_themselves(self):
+        self.assertEqual(logits.argmax(_Pieces()), "argmax")
         self.assertEqual(logits.cross_entropy(_Pieces(), 7), ("cross_entropy", 7))
         for k, asked in ((1, 1), (2, 2), (3, 3), (5, 3)):
             self.assertEqual(

@@ -268,8 +268,39 @@ class MeasureTest(parameterized.TestCase):
         )
         self.assertEqual(chain.with_derived({"a": 1.0}), {"a": 1.0, "b": 2.0})
 
+    def test_a_metric_may_be_wider(self):
+        actual = self._measure(
+            [4, 3], metrics=lambda o, y: {"a": o, "b": tf.cast(o, tf.float64)}
+        )
+        self.assertEqual([x.shape.rank for x in actual.values()], [1, 2, 2])
+
     @parameterized.parameters(
-        lambda means: {"a": "x"}, lambda means: None, lambda means: 1 / 0
+        (lambda o, y: tf.zeros([4, 2, 2, 1]), "the pictures of .* must be a dict"),
+        (lambda o, y: {"a": o}, r"picture a of .* is float32 \(4, 3\), and must be u"),
+        (lambda o, y: 1 / 0, r"the pictures of .*ZeroDivisionError.*_test.py:\d+\)$"),
+    )
+    def test_pictures_that_are_none(self, pictures, sentence):
+        chain = dataclasses.replace(_tiny(), pictures=pictures)
+        with (
+            tf.Graph().as_default(),
+            self.assertRaisesRegex(ValueError, f"^{sentence}"),
+        ):
+            chain.show(tf.zeros([4, 3]), (), batch_size=4)
+
+    def test_a_picture_may_be_derived(self):
+        picture = np.zeros([5, 6, 3], np.uint8)
+        chain = dataclasses.replace(
+            _tiny(), derived=lambda values: {"b": picture, "c": np.sum(values["a"])}
+        )
+        actual = chain.with_derived({"a": np.ones([3])})
+        self.assertIs(actual["b"], picture)
+        self.assertIs(type(actual["c"]), float)
+
+    @parameterized.parameters(
+        lambda means: {"a": "x"},
+        lambda means: None,
+        lambda means: 1 / 0,
+        lambda means: {"a": np.ones([3])},
     )
     def test_what_is_derived_from_means_in_vain(self, derived):
         chain = dataclasses.replace(_tiny(), derived=derived)
@@ -302,7 +333,8 @@ class DeclaredTest(parameterized.TestCase):
         (model.Model, dict(blocks=[("b", len)]), r"block 'b' .* take \(x, nn\): too"),
         (model.Model, dict(loss=len), r"loss of model 'tiny' .* \(outputs, labels\): "),
         (model.Model, dict(metrics=len), r"metrics .* must take \(outputs, labels\): "),
-        (model.Model, dict(derived=lambda: {}), r"derived .* must take \(means\): "),
+        (model.Model, dict(pictures=lambda o: o), r"pictures .* \(outputs, labels\): "),
+        (model.Model, dict(derived=lambda: {}), r"derived .* must take \(values\): "),
         (
             model.Model,
             dict(layers=lambda training: None),

@@ -241,7 +241,7 @@ class EventFileTest(tf.test.TestCase):
         file.open(3)
         [path] = tf.io.gfile.glob(f"{self.directory}/events.out.tfevents.*")
         for step in (4, 5):
-            file.add_scalars({"loss": step}, step)
+            file.add_evaluation({"loss": step}, {}, step)
             first, second, *others = v1.train.summary_iterator(path)
             self.assertEqual(first.file_version, "brain.Event:2")
             nodes = v1.GraphDef.FromString(second.graph_def).node
@@ -255,8 +255,8 @@ class EventFileTest(tf.test.TestCase):
     def test_is_one_for_all_scalars(self):
         file = summary.EventFile("summaries", self.directory, self.side)
         self.assertFalse(os.path.exists(self.directory))
-        file.add_scalars({"loss": 2.5, "top_1_accuracy": 0.25}, 7)
-        file.add_scalars({"loss": 1.5}, 9)
+        file.add_evaluation({"loss": 2.5, "top_1_accuracy": 0.25}, {}, 7)
+        file.add_evaluation({"loss": 1.5}, {}, 9)
         [name] = os.listdir(self.directory)
         self.assertEqual(
             _scalars(self.directory),
@@ -270,7 +270,7 @@ class EventFileTest(tf.test.TestCase):
     def test_a_folder_that_cannot_be_made(self):
         file = summary.EventFile("summaries", "/proc/nope", self.side)
         for step in (7, 8, 9):
-            file.add_scalars({"loss": 2.5}, step)
+            file.add_evaluation({"loss": 2.5}, {}, step)
         self.side.report()
         first, last = self.printed.getvalue().splitlines()
         self.assertRegex(first, "^warning: summaries cannot be written to /proc/nope ")
@@ -278,24 +278,24 @@ class EventFileTest(tf.test.TestCase):
 
     def test_a_folder_that_goes_away_is_made_again(self):
         file = summary.EventFile("summaries", self.directory, self.side)
-        file.add_scalars({"loss": 2.5}, 7)
+        file.add_evaluation({"loss": 2.5}, {}, 7)
         shutil.rmtree(self.directory)
-        file.add_scalars({"loss": 1.5}, 9)
+        file.add_evaluation({"loss": 1.5}, {}, 9)
         self.assertNotIn("warning:", self.printed.getvalue())
         self.assertEqual([step for _, step, *_ in _scalars(self.directory)], [9])
 
     def test_a_full_disk_leaves_whole_events_and_has_room_again(self):
         file = summary.EventFile("summaries", self.directory, self.side)
-        file.add_scalars({"loss": 1.0}, 1)
+        file.add_evaluation({"loss": 1.0}, {}, 1)
         self.addCleanup(self._limit, resource.getrlimit(resource.RLIMIT_FSIZE)[0])
         self._limit(100)  # half of the second event
-        file.add_scalars({"loss": 2.0}, 2)
+        file.add_evaluation({"loss": 2.0}, {}, 2)
         self._limit(10)  # not even the beginning of another file
-        file.add_scalars({"loss": 3.0}, 3)
+        file.add_evaluation({"loss": 3.0}, {}, 3)
         self.assertLen(os.listdir(self.directory), 1)
         self._limit(resource.getrlimit(resource.RLIMIT_FSIZE)[1])
         for step in (4, 5):
-            file.add_scalars({"loss": step}, step)
+            file.add_evaluation({"loss": step}, {}, step)
         self.assertLen(self.printed.getvalue().splitlines(), 1)
         self.assertEqual([step for _, step, *_ in _scalars(self.directory)], [1, 4, 5])
         self.assertLen(os.listdir(self.directory), 2)

@@ -142,6 +142,17 @@ class ShardedLogits:
         hits = tf.logical_and(tf.add_n(larger) < k, tf.reduce_all(finite, 0))
         return tf.reshape(hits, labels.shape)
 
+    def argmax(self) -> tf.Tensor:
+        """As `models.logits.argmax`."""
+        largest, classes = [], []
+        for index, logits in enumerate(self._logits()):
+            with tf.device(shard(index)):
+                largest.append(tf.reduce_max(logits, 1))
+                classes.append(tf.argmax(logits, 1) + self._weights[index].begin)
+        device = tf.argmax(largest)
+        best = tf.gather(tf.stack(classes, 1), device, batch_dims=1)
+        return tf.reshape(best, self.shape[:-1])
+
     def _logits(self) -> list[tf.Tensor]:
         """The logits of each device's classes, float32."""
         if not self._pieces:

@@ -5,28 +5,54 @@ from typing import Any
 
 import tensorflow as tf
 
+# Begins the names of pictures among a tower's metrics.
+PICTURES = "pictures/"
+# An evaluation shows so many of its first examples.
+NUM_PICTURES = 64
+
 
 def shares_of(
     task: Any, outputs: Any, batch: Mapping[str, Any]
 ) -> dict[str, tf.Tensor]:
     """A batch's shares of the mean `loss` and metrics, float32 scalars by name.
 
+    In evaluation also the sums of wider metrics, float64 [...], and by names that begin
+    with `PICTURES` the pictures of the evaluation's first examples, float32
+    [NUM_PICTURES, height, width, 1 or 3], black where another batch has the example:
+    all are added to those of other batches.
+
     Args:
       task: a `tower.TowerSpec` with the model that has the loss and metrics.
       outputs: of the last block.
-      batch: `labels`, `weights`, `total_weight`.
+      batch: `labels`, `weights`, `total_weight`, `first`.
     """
+    batch_size = batch["weights"].shape[0]
     values = task.model.measure(
         outputs,
         batch["labels"],
         num_classes=task.num_classes,
-        batch_size=batch["weights"].shape[0],
+        batch_size=batch_size,
     )
     share_of = batch["weights"] / batch["total_weight"]
-    return {
+    shares = {
         name: tf.reduce_sum(value * share_of, name=name)
         for name, value in values.items()
+        if value.shape.rank == 1
     }
+    if task.training:
+        return shares
+    weights = tf.cast(share_of, tf.float64)
+    for name, value in values.items():
+        if name not in shares:
+            shares[name] = tf.tensordot(weights, tf.cast(value, tf.float64), 1)
+    # Of later examples none is kept.
+    number = batch["first"] + tf.range(batch_size, dtype=tf.int64)
+    place = tf.where(number < NUM_PICTURES, number, -1)
+    pictures = task.model.show(outputs, batch["labels"], batch_size=batch_size)
+    for name, images in pictures.items():
+        placed = tf.math.unsorted_segment_sum(images, place, NUM_PICTURES)
+        shares[f"{PICTURES}{name}"] = placed
+    return shares
 
 
 def predicted(outputs: Any, names: Any) -> dict[str, tf.Tensor]:

@@ -32,13 +32,14 @@ class SideOutputs:
         except (OSError, tf.errors.OpError) as error:
             self.leave_out(what, path, error)
 
-    def write(self, what: str, path: str, text: str) -> None:
-        """Writes a text file, of which no half is left; arguments as `writing`."""
+    def write(self, what: str, path: str, content: str | bytes) -> None:
+        """Writes a file, of which no half is left; arguments as `writing`."""
+        data = content.encode() if isinstance(content, str) else content
         with self.writing(what, path):
             os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
             try:
-                with open(path, "w", encoding="utf-8") as file:
-                    file.write(text)
+                with open(path, "wb") as file:
+                    file.write(data)
             except OSError:
                 # It may stand for a pipe or the standard output.
                 if os.path.isfile(path) and not os.path.islink(path):

@@ -4,8 +4,10 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+import numpy as np
 import tensorflow as tf
 
+from towers.compute.measures import NUM_PICTURES, PICTURES
 from towers.compute.tower import Tower, TowerSpec
 from towers.data.source import ClientShare, Feed, Source, refilled
 from towers.graph import AnyTemplate, copy_towers
@@ -22,10 +24,13 @@ class EvalGraph(NamedTuple):
 
     feed: Feed
     sums: dict[str, tf.Tensor]  # of the losses and metrics over a step's examples
+    pictures: dict[str, tf.Tensor]  # of the first examples, as `measures` has them
     weight: tf.Tensor  # float32 scalar, of those examples
     count: tf.Tensor  # int64 scalar, how many they are
     num_steps: int
     examples_per_step: int
+    pixels: tf.Tensor  # placeholder, uint8 [height, width, 1 or 3]
+    png: tf.Tensor  # string scalar, these as a PNG
 
 
 class EvalResult(NamedTuple):
@@ -35,6 +40,13 @@ class EvalResult(NamedTuple):
     num_examples: int
     means: dict[str, float]  # `loss`, `top_1_accuracy`, ...
     examples_per_second: float
+    sums: dict[str, np.ndarray]  # of metrics that are wider, float64
+    pictures: dict[str, np.ndarray]  # float32 [examples, height, width, 1 or 3]
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """The means and the sums, of which the model derives further values."""
+        return {**self.means, **self.sums}
 
 
 class AveragedVariables:
@@ -108,7 +120,14 @@ def attach(
             shares = [{"loss": tower.loss, **tower.metrics} for tower in towers]
             sums = {name: tf.add_n([share[name] for share in shares]) for name in names}
             sums = refilled(sums, feed.refills)
-    return EvalGraph(feed, sums, weight, count, steps, per_step)
+            pixels = v1.placeholder(tf.uint8, [None, None, None], "pixels")
+            png = tf.io.encode_png(pixels, name="png")
+    pictures = {
+        name.removeprefix(PICTURES): sums.pop(name)
+        for name in names
+        if name.startswith(PICTURES)
+    }
+    return EvalGraph(feed, sums, pictures, weight, count, steps, per_step, pixels, png)
 
 
 def in_order(
@@ -172,16 +191,28 @@ def run(
     """
     if not (follows and graph.feed.begins_anew):
         session.run(graph.feed.initializer)
-    next_sums = session.make_callable([graph.count, graph.weight, graph.sums])
-    totals = dict.fromkeys(graph.sums, 0.0)
+    fetches = [graph.count, graph.weight, graph.sums]
+    next_sums = session.make_callable(fetches)
+    # The first steps have the examples of the pictures.
+    show_until, first_sums = 0, next_sums
+    if graph.pictures:
+        show_until = -(-NUM_PICTURES // graph.examples_per_step)
+        first_sums = session.make_callable([*fetches, graph.pictures])
+    totals: dict[str, Any] = dict.fromkeys(graph.sums, 0.0)
+    pictures: dict[str, Any] = dict.fromkeys(graph.pictures, 0.0)
     counted, total_weight = 0, 0.0
     begun = time.perf_counter()
     for index in range(graph.num_steps):
-        count, weight, sums = next_sums()
+        if index < show_until:
+            count, weight, sums, shown = first_sums()
+            for name, images in shown.items():
+                pictures[name] += images
+        else:
+            count, weight, sums = next_sums()
         counted += int(count)
         total_weight += float(weight)
         for name, value in sums.items():
-            totals[name] += float(value)
+            totals[name] += np.asarray(value, np.float64)
         if progress:
             rate = counted / (time.perf_counter() - begun)
             progress(index + 1, rate)
@@ -196,6 +227,14 @@ def run(
     return EvalResult(
         step=step,
         num_examples=counted,
-        means={name: total / total_weight for name, total in totals.items()},
+        means={
+            name: float(total / total_weight)
+            for name, total in totals.items()
+            if not graph.sums[name].shape.rank
+        },
         examples_per_second=counted / seconds,
+        sums={
+            name: total for name, total in totals.items() if graph.sums[name].shape.rank
+        },
+        pictures={name: images[:counted] for name, images in pictures.items()},
     )

@@ -5,6 +5,7 @@ import math
 import os
 from collections.abc import Callable
 
+import numpy as np
 import tensorflow as tf
 
 from flags.problem import wrong_setting
@@ -12,8 +13,9 @@ from towers import graph
 from towers.compute.tower import TowerSpec
 from towers.errors import crash
 from towers.evaluation import eval_graph
+from towers.evaluation.eval_files import EvalFiles
 from towers.planning import Plan
-from towers.session import report, summary
+from towers.session import report
 from towers.session.progress import Console
 from towers.variable_update.base import VariableUpdate
 
@@ -118,7 +120,7 @@ class Evaluator:
 
     Attributes:
       step: the global step that was evaluated last; -1 before.
-      means: of its loss and metrics, by name.
+      means: of its loss and metrics and the numbers that are derived, by name.
       accuracy: top-1, of that step; NaN if unknown.
     """
 
@@ -133,11 +135,8 @@ class Evaluator:
         self._towers = towers
         self._console = console
         self._log = log
-        self._events = None
-        if directory := _directory(plan):
-            self._events = summary.EventFile(
-                "summaries of evaluations", directory, console.side
-            )
+        directory = _directory(plan)
+        self._files = EvalFiles(directory, console.side) if directory else None
         self.step, self.accuracy = -1, math.nan
         self.means: dict[str, float] = {}
         self._last: v1.Session | None = None  # in which an evaluation ended
@@ -170,7 +169,8 @@ class Evaluator:
         if result is None:
             self._console(f"The evaluation at global_step {step} was stopped.")
             return None
-        means = self._plan.model.with_derived(result.means)
+        values = self._plan.model.with_derived(result.values)
+        means = {k: value for k, value in values.items() if isinstance(value, float)}
         # Not before: an evaluation that a lost task ended is made again.
         self.step, self._last, self.means = step, session, means
         self.accuracy = means.get("top_1_accuracy", math.nan)
@@ -179,14 +179,23 @@ class Evaluator:
             self._log.metric(f"eval_{name}", value, step)
         rate = result.examples_per_second
         self._log.metric("eval_average_examples_per_sec", rate, step)
-        if self._events is not None:
-            self._events.add_scalars(means, step)
+        if self._files is not None:
+            drawn = {k: x for k, x in values.items() if _is_picture(x)}
+            png, pixels = self._towers.png, self._towers.pixels
+            self._files.write(
+                result, means, drawn, lambda x: session.run(png, {pixels: x})
+            )
         return result
 
     def _progress(self, batches: int, rate: float) -> None:
         every, last = self._plan.config.output.display_every, self._towers.num_steps
         if batches % every == 0 or batches == last:
             self._console(f"{batches}\t{rate:.1f} examples/sec")
+
+
+def _is_picture(value: object) -> bool:
+    """Whether a value that is derived is a picture; sums are float64."""
+    return isinstance(value, np.ndarray) and value.dtype == np.uint8
 
 
 def _directory(plan: Plan) -> str | None:

@@ -177,11 +177,12 @@ def utilization_line(
 def evaluation_line(means: Mapping[str, float], num_examples: int) -> str:
     """`Accuracy @ 1 = 0.9806 Accuracy @ 5 = 1.0000 [360 examples]`.
 
-    Without accuracies it shows the other metrics: `perplexity = 4.5 [360 examples]`.
+    Then it shows the other metrics: `perplexity = 4.5 [360 examples]`.
     """
-    titles = {f"top_{k}_accuracy": f"Accuracy @ {k}" for k in (1, 5)}
-    if not titles.keys() <= means.keys():
-        titles = {name: name for name in means if name != "loss"} or {"loss": "loss"}
+    accuracies = {f"top_{k}_accuracy": f"Accuracy @ {k}" for k in (1, 5)}
+    titles = accuracies if accuracies.keys() <= means.keys() else {}
+    titles |= {name: name for name in means if name not in ("loss", *titles)}
+    titles = titles or {"loss": "loss"}
     parts = [f"{title} = {means[name]:.4f}" for name, title in titles.items()]
     return f"{' '.join(parts)} [{num_examples} examples]"
 

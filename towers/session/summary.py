@@ -146,9 +146,28 @@ class EventFile:
             self._add(summary=summary, step=step)
             self._whole = os.path.getsize(self._path)
 
-    def add_scalars(self, values: Mapping[str, float], step: int) -> None:
-        """Appends scalars of a step."""
+    def add_evaluation(
+        self,
+        values: Mapping[str, float],
+        images: Mapping[str, tuple[bytes, Sequence[int]]],
+        step: int,
+    ) -> None:
+        """Appends scalars and pictures of a step, by name.
+
+        Args:
+          values: the scalars.
+          images: of each its PNG and its (height, width, channels).
+          step: they belong to.
+        """
         parts = [v1.Summary.Value(tag=k, simple_value=v) for k, v in values.items()]
+        for tag, (png, (height, width, channels)) in images.items():
+            image = v1.Summary.Image(
+                height=height,
+                width=width,
+                colorspace=channels,
+                encoded_image_string=png,
+            )
+            parts.append(v1.Summary.Value(tag=tag, image=image))
         self.add(v1.Summary(value=parts), step)
 
     def close(self) -> None:
