@@ -24,7 +24,7 @@ class SavedVariablesTest(tf.test.TestCase):
             variables.mode.create("w", shape, None, trainable=True)
             asked.append(variables)
 
-        with self.assertRaisesRegex(ValueError, f"no checkpoint in train_dir={folder}"):
+        with self.assertRaisesRegex(ValueError, f"train_dir={folder}: there is no"):
             with restored(plan, console, attach):
                 self.fail("there is nothing to restore")
         self.assertEqual(set(asked[0].counters), {"global_step", "position"})
