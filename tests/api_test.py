@@ -117,7 +117,7 @@ class CallsTest(parameterized.TestCase):
     def test_no_checkpoint(self):
         data = from_arrays(*_rows(1))
         for call in (towers.evaluate, towers.predict):
-            with self.assertRaisesRegex(ValueError, "no checkpoint in train_dir="):
+            with self.assertRaisesRegex(ValueError, "train_dir=.*: there is no check"):
                 call(_net(), data, train_dir=self.folder, device="cpu")
 
     def test_an_interrupt_saves_and_the_same_call_goes_on(self):
