@@ -1,4 +1,4 @@
-"""Files of the user's cache folder: what was measured once, as JSON."""
+"""Files of the user's cache folder, with results of measurements as JSON."""
 
 import json
 import os
@@ -9,7 +9,7 @@ from typing import Any
 def folder(environment: Mapping[str, str] = os.environ) -> str:
     """The user's cache folder, by the XDG base directory specification."""
     home = environment.get("XDG_CACHE_HOME", "")
-    if not os.path.isabs(home):  # which the specification says to ignore
+    if not os.path.isabs(home):  # relative paths are to be ignored
         home = os.path.join(os.path.expanduser("~"), ".cache")
     return os.path.join(home, "towers")
 
@@ -36,7 +36,7 @@ class CacheFile:
             return None
 
     def write(self, value: Any) -> str:
-        """Writes the file whole or not at all; says why it could not, or ""."""
+        """Writes the file atomically; returns why it could not, or ""."""
         part = f"{self.path}.{os.getpid()}.part"
         try:
             os.makedirs(os.path.dirname(self.path), exist_ok=True)

@@ -1,4 +1,4 @@
-"""Errors in settings, collected to be reported at once, and how a main prints them."""
+"""Collects errors in settings, so that all are reported at once, and prints them."""
 
 import contextlib
 import errno
@@ -20,14 +20,14 @@ class CollectedErrors:
     """Calls functions one by one and collects the errors that they raise.
 
     Attributes:
-      problems: that the errors say.
+      problems: of the errors.
     """
 
     def __init__(self) -> None:
         self.problems: list[Problem] = []
 
     def get(self, part: Callable[[], Any]) -> Any:
-        """What the function returns, or None if it raises a ValueError."""
+        """Calls the function; returns None if it raises a ValueError."""
         try:
             return part()
         except ValueError as error:
@@ -41,7 +41,7 @@ class CollectedErrors:
 
 
 def refuse(errors: Sequence[str], *, status: int) -> int:
-    """Prints each error on one line, whatever the user typed; returns the status."""
+    """Prints each error on one line; returns the status."""
     for error in errors:
         say(f"error: {error}")
     return status
@@ -51,31 +51,31 @@ def refuse_settings(error: ValueError, **flags: str) -> int:
     """Prints what is wrong with settings; returns the exit status.
 
     Args:
-      error: that says it.
-      **flags: setting -> flag, where that has another name.
+      error: with the problems.
+      **flags: setting -> flag, if that has another name.
     """
     return refuse([p.sentence(flags) for p in problems_of(error)], status=2)
 
 
 def sentences(error: ValueError) -> list[str]:
-    """What an error says, with settings as a command line has them."""
+    """The sentences of an error, with settings as flags."""
     return [problem.sentence() for problem in problems_of(error)]
 
 
 def warn(sentence: str) -> None:
-    """Prints what ends nothing, on one line."""
+    """Prints a warning on one line."""
     say(f"warning: {sentence}")
 
 
 def say(line: str) -> None:
-    """Prints one line on stderr, whatever is in it, if that can be written."""
+    """Prints a text as one line on stderr; does nothing if that cannot be written."""
     shown = "".join(c if c.isprintable() else repr(c)[1:-1] for c in line)
-    with contextlib.suppress(OSError):  # nobody reads it, or its disk is full
+    with contextlib.suppress(OSError):  # its reader has left, or its disk is full
         print(shown, file=sys.stderr, flush=True)
 
 
 def discard(stream: TextIO) -> None:
-    """Drops what a stream holds and gets: it cannot be written."""
+    """Drops what is in a stream that cannot be written, and what comes later."""
     with contextlib.suppress(OSError):  # of no file
         nothing = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nothing, stream.fileno())
@@ -83,7 +83,7 @@ def discard(stream: TextIO) -> None:
 
 
 def flush() -> None:
-    """Ends the output of this process, whose status is not to tell of what is lost."""
+    """Flushes the output; if that fails, the exit status of the process stays."""
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()

@@ -1,8 +1,8 @@
-"""What a crash of native code leaves: the stacks, and a sentence in them.
+"""The stacks after a crash of native code, with a sentence in them.
 
-A kernel that cannot allocate may end the process by a segmentation fault, after which
-no Python runs.  `faulthandler` then writes the threads' Python stacks to stderr.
-`during` puts a frame into them whose name says what the program was doing:
+A kernel that cannot allocate memory may end the process by a segmentation fault; then
+no Python code runs.  `faulthandler` writes the threads' Python stacks to stderr.
+`during` adds a frame to them whose name says what the program was doing:
 
     Fatal Python error: Segmentation fault
     ...
@@ -18,15 +18,15 @@ _Result = TypeVar("_Result")
 
 
 def show_stacks() -> None:
-    """From now on, a crash of native code writes the stacks to stderr."""
+    """Makes crashes of native code write the stacks to stderr."""
     faulthandler.enable(2)
 
 
 def during(what: str) -> Callable[[Callable[[], _Result]], _Result]:
-    """What calls a function, and says that a crash in it is "in WHAT".
+    """A function that calls another one; the stacks of a crash then say "in WHAT".
 
     Args:
-      what: the program does, in ASCII characters, at most 400.
+      what: the program is doing, in at most 400 ASCII characters.
     """
     code = _call.__code__.replace(co_name=what, co_filename="towers")
     return types.FunctionType(code, {})

@@ -1,4 +1,4 @@
-"""Turns TensorFlow's errors into a sentence that says what to do."""
+"""Turns TensorFlow's errors into sentences that say what to do."""
 
 import re
 import textwrap
@@ -9,29 +9,29 @@ from towers.errors.collected import sentences
 
 _LENGTH = 200  # characters of TensorFlow's own words
 
-# Lines before the one with the reason: the number of errors, the task they are from.
+# Lines before the one with the reason: the number of errors, and their task.
 _NOTHING_YET = re.compile(
     r".*(root error\(s\) found\.|Graph execution error:)|From /job:\S+:|=+"
 )
 
 _FROM_TASK = re.compile(r"\bFrom /job:")
 
-# What an operation finds wrong with its inputs, or with what it needs beside them.
+# Errors of an operation about its inputs, or about other conditions.
 _OF_OPERATIONS = (tf.errors.InvalidArgumentError, tf.errors.FailedPreconditionError)
 _IN_TOWER = re.compile(
     r"\{\{node ((?:evaluation/)?tower_\d+)/(?!read/)([^}/]+/[^}]+)\}\}"
 )
-# The passes of stages are functions, whose operations do not know their tower.
+# The passes of stages are functions; errors of their operations do not name the tower.
 _IN_PASS = re.compile(r"\{\{node (import(?:_\d+)?)/([^}/]+/[^}]+)\}\}")
 _IN_STAGE = re.compile(r"\{\{node ((?:evaluation/)?tower_\d+)/stage_\d+/")
 
-# A CPU computes channels first by oneDNN only, which lacks some of what other kernels
-# have: float16, on most CPUs.
+# On CPUs only oneDNN computes channels first, and it lacks some kernels: on most CPUs
+# those in float16.
 _CHANNELS_LAST = re.compile(r"only supports (?:the )?NHWC")
 
 
 def operation_error(error: tf.errors.OpError) -> str | None:
-    """What went wrong and what to do; None if the user cannot mend it.
+    """What went wrong and what to do; None if the user cannot fix it.
 
     Args:
       error: from a session call.

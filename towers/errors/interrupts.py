@@ -1,7 +1,7 @@
 """Signals that end a process, as one exception: SIGTERM, SIGINT and SIGHUP.
 
-A process that one of them ended before its time has the status 128 + its number, as
-shells have it (docs/exit_statuses.md).
+The exit status of a process that a signal ended early is 128 + the signal's number, as
+in shells (docs/exit_statuses.md).
 """
 
 import contextlib
@@ -13,14 +13,14 @@ from towers.errors.terminal import ECHO_SECONDS, Terminal, heeded, is_hangup
 
 
 class Interrupted(KeyboardInterrupt):
-    """A signal ends what is done.
+    """A signal has ended the current work.
 
     Args:
       number: of the signal.
 
     Attributes:
-      name: of the signal, as "SIGTERM".
-      status: that the process is to end with.
+      name: of the signal, such as "SIGTERM".
+      status: the exit status for the process.
     """
 
     def __init__(self, number: int = signal.SIGINT):
@@ -30,16 +30,16 @@ class Interrupted(KeyboardInterrupt):
 
 
 def of(error: KeyboardInterrupt) -> Interrupted:
-    """The same error, where SIGINT was left to Python."""
+    """The error as `Interrupted`, also if Python raised KeyboardInterrupt."""
     return error if isinstance(error, Interrupted) else Interrupted()
 
 
 @contextlib.contextmanager
 def raised() -> Iterator[None]:
-    """Signals that end the process raise Interrupted inside, at once.
+    """In this block, signals that end the process raise `Interrupted` at once.
 
-    What else fails inside after one came is taken for its effect: TensorFlow's scopes,
-    for one, do not survive an exception at an arbitrary point.
+    Other errors after a signal count as its effect, because an exception at an
+    arbitrary point breaks TensorFlow's scopes, for example.
     """
     terminal = Terminal()
     came: list[tuple[int, float]] = []  # signals, and when

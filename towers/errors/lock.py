@@ -1,9 +1,8 @@
-"""Who trains in a folder: a lock of the kernel, or a note where there is none.
+"""A lock on the folder in which a run trains: of the kernel, or else a note.
 
-The kernel releases a lock when its process ends, however it ends.  Many network file
-systems have no locks on folders, and some platforms none at all.  There a note takes
-the lock's place: a file with host, process and time, which its run touches again and
-again.
+The kernel releases a lock when its process ends in any way.  Many network file systems
+have no locks on folders, and some platforms have none at all.  There a note is used
+instead: a file with host, process and time, which the run touches repeatedly.
 """
 
 import contextlib
@@ -23,9 +22,9 @@ except ImportError:  # Windows
 NOTE = "training"  # the file's name
 
 _BEAT_SECONDS = 10.0  # between two touches of a note
-_STALE_SECONDS = 60.0  # a note that was not touched for so long counts no more
+_STALE_SECONDS = 60.0  # a note that was not touched for so long is ignored
 
-# `is_held` has a lock for an instant, which is not to refuse a run.
+# `is_held` takes a lock for an instant, which must not refuse a run.
 _TRIES, _TRY_SECONDS = 5, 0.05
 
 
@@ -34,10 +33,10 @@ class HeldError(RuntimeError):
 
 
 class Lock:
-    """A folder that this process alone trains in, from now until `release`.
+    """The right to train in a folder, for this process alone, until `release`.
 
     Args:
-      directory: that is there.
+      directory: an existing folder.
 
     Raises:
       HeldError: another run trains there.
@@ -57,14 +56,14 @@ class Lock:
             raise
 
     def renew(self) -> bool:
-        """Locks again what now lies at the path, if that is no longer what was locked.
+        """Locks the folder at the path, if that is not the locked one any more.
 
         Returns:
-          whether it is another folder: the first was moved away or removed.
+          whether it is another folder, because the first was moved or removed.
 
         Raises:
-          HeldError: another run has it meanwhile.
-          OSError: as for a new one.
+          HeldError: another run uses it.
+          OSError: as for a new lock.
         """
         os.makedirs(self._directory, exist_ok=True)
         moved = _identity(self._directory) != self._identity
@@ -75,7 +74,7 @@ class Lock:
         return moved
 
     def release(self) -> None:
-        """Lets others train there."""
+        """Releases the folder."""
         _close(self._handle)
         self._handle = None
         if self._note:
@@ -83,7 +82,7 @@ class Lock:
 
 
 def is_held(directory: str) -> bool:
-    """Whether a run trains in a folder, on whatever host; False where there is none."""
+    """Whether a run on any host trains in a folder; False if there is no folder."""
     try:
         handle = _open(directory)
     except OSError:
@@ -102,7 +101,7 @@ def _identity(directory: str) -> tuple[int, int]:
 
 
 def _open(directory: str) -> int | None:
-    """A handle of a folder, whose number is not used again while it is open."""
+    """Opens a folder, so that its inode number is not used again meanwhile."""
     return os.open(directory, os.O_RDONLY) if os.name == "posix" else None
 
 
@@ -112,7 +111,7 @@ def _close(handle: int | None) -> None:
 
 
 def _locked(handle: int | None) -> bool:
-    """Takes the kernel's lock; False where there are none.
+    """Takes the kernel's lock; returns False if there are no locks.
 
     Raises:
       HeldError: another process has it.
@@ -124,7 +123,7 @@ def _locked(handle: int | None) -> bool:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             time.sleep(_TRY_SECONDS)
-        except OSError:  # of the file system; NFS wants a file that is open for writing
+        except OSError:  # of the file system; NFS needs a file open for writing
             return False
         else:
             return True
@@ -132,10 +131,10 @@ def _locked(handle: int | None) -> bool:
 
 
 class _Note:
-    """The file in the place of a lock, touched by a thread of its own.
+    """The note, which a thread touches.
 
     Raises:
-      HeldError: another run has left one that counts.
+      HeldError: there is a valid note of another run.
       OSError: it cannot be written.
     """
 
@@ -151,7 +150,7 @@ class _Note:
                 f"{_STALE_SECONDS:.0f} s)"
             )
         with contextlib.suppress(FileNotFoundError):
-            os.remove(self._path)  # of a run that is gone
+            os.remove(self._path)  # of a run that has ended
         try:
             with open(self._path, "x", encoding="utf-8") as file:
                 file.write(self._text)
@@ -163,16 +162,16 @@ class _Note:
 
     def _touch(self) -> None:
         while not self._over.wait(_BEAT_SECONDS):
-            with contextlib.suppress(OSError):  # gone: `renew` looks for it
+            with contextlib.suppress(OSError):  # removed; `renew` handles that
                 if self.is_mine():
                     os.utime(self._path)
 
     def is_mine(self) -> bool:
-        """Whether no other run has taken its place."""
+        """Whether the note is still this run's."""
         return _text(self._path) == self._text
 
     def remove(self) -> None:
-        """Ends it."""
+        """Removes the note."""
         self._over.set()
         self._beat.join()
         with contextlib.suppress(OSError):
@@ -189,10 +188,10 @@ def _text(path: str) -> str | None:
 
 
 def _holder(directory: str) -> str | None:
-    """Who holds a folder by a note, in words that may be empty; None if nobody does.
+    """The run with a valid note in a folder, in words that may be empty; else None.
 
-    On this host a process that is gone holds nothing; on others, whose processes cannot
-    be seen, the age of the note tells.
+    On this host the note is valid while its process exists.  The processes of other
+    hosts are not visible, so there the age of the note decides.
     """
     path = os.path.join(directory, NOTE)
     text = _text(path)
@@ -209,7 +208,7 @@ def _holder(directory: str) -> str | None:
 
 
 def _age(path: str) -> float:
-    """Seconds since a file was touched, by the clock of who has the disk."""
+    """Seconds since a file was touched, by the clock of the disk's host."""
     try:
         touched = os.stat(path).st_mtime
     except OSError:
@@ -217,18 +216,18 @@ def _age(path: str) -> float:
     try:
         with tempfile.TemporaryFile(dir=os.path.dirname(path)) as probe:
             return os.fstat(probe.fileno()).st_mtime - touched
-    except OSError:  # not for this process to write to
+    except OSError:  # this process may not write there
         return time.time() - touched
 
 
 def _is_gone(process: int) -> bool:
-    """Whether a process of this host has ended; False where that cannot be asked."""
+    """Whether a process of this host has ended; False if that is not known."""
     if os.name != "posix":
         return False
     try:
         os.kill(process, 0)
     except ProcessLookupError:
         return True
-    except OSError:  # another user's
+    except OSError:  # of another user
         pass
     return False

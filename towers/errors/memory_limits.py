@@ -1,7 +1,7 @@
-"""How much memory this process may still take, and what limits it.
+"""The limits on the memory of this process, and how much of each is left.
 
-Limits are those of the process (`ulimit -v`, `ulimit -d`), of the cgroups that it is
-in, as in a container or under a scheduler, and of the machine.
+There are limits of the process (`ulimit -v`, `ulimit -d`), of its cgroups, as in a
+container or under a scheduler, and of the machine.
 """
 
 import os
@@ -16,17 +16,17 @@ except ImportError:  # on Windows
 
 _PROC = "/proc"
 _KIB = 1024
-_NO_LIMIT = 2**60  # cgroups of version 1 spell it as a number near 2**63
+_NO_LIMIT = 2**60  # for cgroups of version 1 it is a number near 2**63
 
 
 class Limit(NamedTuple):
     """A limit on the memory of this process.
 
     Attributes:
-      name: as in "too much for ...".
-      most: bytes that the process could take more if others that share the limit gave
-        theirs back.
-      left: bytes that it can take more now.
+      name: in words, for sentences.
+      most: further bytes that the process could take if others that share the limit
+        freed theirs.
+      left: further bytes that it can take now.
     """
 
     name: str
@@ -35,10 +35,10 @@ class Limit(NamedTuple):
 
 
 def of_process(proc: str = _PROC) -> list[Limit]:
-    """The limits that this system tells, the tightest first.
+    """The limits that are known, the tightest first.
 
     Args:
-      proc: folder of Linux's /proc; where it is absent, less is known.
+      proc: folder of Linux's /proc; without it, fewer are known.
     """
     process = _sizes(f"{proc}/self/status")
     machine = _sizes(f"{proc}/meminfo")
@@ -46,7 +46,7 @@ def of_process(proc: str = _PROC) -> list[Limit]:
     limits = [*_of_ulimit(process), *_of_machine(process, machine)]
     for name, size, used in _of_cgroups(proc):
         most = size + swap - process.get("RssAnon", 0)
-        # Above memory.high a process is only slowed down.
+        # memory.high does not limit `most`: above it a process is only slowed down.
         limits.append(
             Limit(name, _NO_LIMIT if "memory.high" in name else most, size - used)
         )
@@ -54,7 +54,7 @@ def of_process(proc: str = _PROC) -> list[Limit]:
 
 
 def of_machine() -> int:
-    """Bytes of memory that this machine has; 0 where it does not say."""
+    """Bytes of memory of this machine; 0 if unknown."""
     try:
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (AttributeError, OSError, ValueError):
@@ -93,7 +93,7 @@ def _of_cgroups(proc: str) -> Iterator[tuple[str, int, int]]:
             size, used = _number(f"{folder}/{limit}"), _number(f"{folder}/{usage}")
             if size is None or size >= _NO_LIMIT or used is None:
                 continue
-            # Cached files make room.
+            # The memory of cached files can be freed.
             cached = sum(
                 counts.get(f"{prefix}{kind}_file", 0) for kind in ("active", "inactive")
             )
@@ -102,7 +102,7 @@ def _of_cgroups(proc: str) -> Iterator[tuple[str, int, int]]:
 
 
 def _folders(proc: str) -> Iterator[str]:
-    """The folders of the cgroups that count this process's memory, and those above."""
+    """The folders of this process's memory cgroups, and of their parents."""
     paths = {}
     for line in _lines(f"{proc}/self/cgroup"):
         _, kinds, path = line.split(":", 2)
@@ -133,19 +133,19 @@ def _lines(path: str) -> list[str]:
 
 
 def _number(path: str) -> int | None:
-    """What a file says; None if there is none or it says no number, as `max`."""
+    """The number in a file; None without a file, or if it is not a number, as `max`."""
     text = "".join(_lines(path)).strip()
     return int(text) if text.isdecimal() else None
 
 
 def _counts(path: str) -> dict[str, int]:
-    """`name 123` -> its number."""
+    """Name -> number, from lines `name 123`."""
     pairs = (line.split() for line in _lines(path))
     return {pair[0]: int(pair[1]) for pair in pairs if len(pair) == 2}
 
 
 def _sizes(path: str) -> dict[str, int]:
-    """`Name:  123 kB` -> bytes."""
+    """Name -> bytes, from lines `Name:  123 kB`."""
     pattern = re.compile(r"(\w+):\s+(\d+) kB")
     matches = [match for line in _lines(path) if (match := pattern.fullmatch(line))]
     return {match[1]: int(match[2]) * _KIB for match in matches}

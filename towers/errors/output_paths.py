@@ -14,17 +14,17 @@ from towers.errors import lock
 
 
 class OutputError(RuntimeError):
-    """Something could not be written; earlier files are intact."""
+    """A file could not be written; earlier files are intact."""
 
 
 def checks(config: Config) -> list[Callable[[], None]]:
-    """Checks of all places that a run will write to.
+    """Checks of all paths that a run writes to.
 
     Args:
       config: of the run.
 
     Returns:
-      functions that raise a ValueError where that is not possible.
+      functions that raise a ValueError if a path cannot be written to.
     """
     output, eval_dir = config.output, config.evaluation.eval_dir
     all_checks: list[Callable[[], None]] = []
@@ -47,7 +47,7 @@ def checks(config: Config) -> list[Callable[[], None]]:
 
 
 def check(setting: str, path: str, directory: str | None = None) -> None:
-    """Proves that a folder can be made and written to; leaves nothing behind.
+    """Checks that a folder can be made and written to; leaves no file there.
 
     Args:
       setting: that names the folder.
@@ -62,7 +62,7 @@ def check(setting: str, path: str, directory: str | None = None) -> None:
     missing = _missing(directory)
     try:
         os.makedirs(directory, exist_ok=True)
-        # Without a name, so that none is left if this process is killed now.
+        # Without a name, so that it does not remain if this process is killed now.
         with tempfile.TemporaryFile(dir=directory) as probe:
             probe.write(b"\0" * 4096)
             probe.flush()
@@ -74,15 +74,15 @@ def check(setting: str, path: str, directory: str | None = None) -> None:
 
 
 def check_room(setting: str, directory: str, num_bytes: int) -> None:
-    """Proves that the disk of a folder, which need not be there, has room.
+    """Checks that the disk of a folder, which need not exist, has enough room.
 
     Args:
       setting: that names the folder.
       directory: the folder.
-      num_bytes: how much is to be written.
+      num_bytes: to be written.
 
     Raises:
-      ValueError: it is too little.
+      ValueError: it has not.
     """
     missing = _missing(directory)
     there = os.path.dirname(missing[-1]) if missing else directory
@@ -130,7 +130,7 @@ def held(setting: str, directory: str | None) -> Iterator[lock.Lock | None]:
 
 
 def _missing(directory: str) -> list[str]:
-    """The folders that have to be made for this one, itself first."""
+    """The folders that must be made for this one, with itself first."""
     missing, path = [], os.path.abspath(directory)
     while not os.path.lexists(path):
         missing.append(path)
@@ -159,7 +159,7 @@ def check_file(setting: str, path: str) -> None:
         return  # it will be made
     fresh = not os.path.exists(path)
     try:
-        # Not waiting for who reads it, if it is a pipe.  Windows has no such pipes.
+        # Without waiting for a reader, if it is a pipe.  Windows has no such pipes.
         no_wait = getattr(os, "O_NONBLOCK", 0)
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT | no_wait))
     except OSError as error:
@@ -170,8 +170,8 @@ def check_file(setting: str, path: str) -> None:
 
 
 def _check_literal(path: str) -> None:
-    """Refuses glob characters: TensorFlow takes a checkpoint's path for a pattern."""
-    # A backslash between folders is none of them.
+    """Refuses glob characters: TensorFlow treats a checkpoint's path as a pattern."""
+    # A backslash between folders is not one.
     inside = path.replace(os.sep, "/") if os.sep == "\\" else path
     if match := re.search(r"[*?\[\\]", inside):
         words = f"TensorFlow would take the {match[0]} in it for part of a pattern"

@@ -1,4 +1,4 @@
-"""What a run writes beside its checkpoints: what cannot be written ends nothing."""
+"""Outputs of a run besides its checkpoints; failures to write them do not end it."""
 
 import contextlib
 import os
@@ -11,9 +11,10 @@ from towers.errors.collected import warn
 
 
 class SideOutputs:
-    """All side outputs of a run pass it.
+    """Writes the side outputs of a run.
 
-    What cannot be written is said once of each kind, counted, and left out.
+    If one cannot be written, it is left out and counted; a warning is printed once for
+    each kind.
     """
 
     def __init__(self) -> None:
@@ -21,7 +22,7 @@ class SideOutputs:
 
     @contextlib.contextmanager
     def writing(self, what: str, path: str) -> Iterator[None]:
-        """Leaves out what is written inside, from the first error on.
+        """Leaves out what this block writes, from the first error on.
 
         Args:
           what: the kind, in the plural.
@@ -41,13 +42,13 @@ class SideOutputs:
                 with open(path, "wb") as file:
                     file.write(data)
             except OSError:
-                # It may stand for a pipe or the standard output.
+                # It may be a pipe or the standard output.
                 if os.path.isfile(path) and not os.path.islink(path):
                     os.remove(path)
                 raise
 
     def leave_out(self, what: str, path: str, error: Exception) -> None:
-        """Counts a write that failed; the first of its kind is said."""
+        """Counts a write that failed; warns of the first of its kind."""
         place, count = self._left_out.get(what, (path, 0))
         self._left_out[what] = place, count + 1
         if not count:
@@ -57,7 +58,7 @@ class SideOutputs:
             )
 
     def report(self) -> None:
-        """Says how much was left out since the last report."""
+        """Prints how much was left out since the last report."""
         for what, (path, count) in self._left_out.items():
             writes = "a write" if count == 1 else f"{count} writes"
             warn(f"{what} are not complete in {path}: {writes} failed")
@@ -65,7 +66,7 @@ class SideOutputs:
 
 
 def append_line(path: str, line: str) -> None:
-    """Appends a line to a file, made if there is none: the whole line, or nothing.
+    """Appends a whole line, or nothing, to a file, which is made if there is none.
 
     Raises:
       OSError: it was not written.
@@ -78,7 +79,7 @@ def append_line(path: str, line: str) -> None:
         while rest:
             rest = rest[os.write(file, rest) :]
     except OSError:
-        # Unless another process has added a line, or it is a device.
+        # Not if another process has added a line, or if it is a device.
         if rest != text and os.fstat(file).st_size == before + len(text) - len(rest):
             os.ftruncate(file, before)
         raise

@@ -1,14 +1,14 @@
 """A terminal that may be closed before the process ends.
 
 Closing it, or losing the connection to it, sends SIGHUP.  Printing would then fail
-while there is still something to be saved.
+before the run has saved.
 """
 
 import os
 import signal
 from collections.abc import Sequence
 
-# Within these, a signal comes from one cause: `timeout` of coreutils sends each both to
+# Signals within this time have one cause: `timeout` of coreutils sends each signal to
 # its command and to its group.
 ECHO_SECONDS = 1.0
 
@@ -22,15 +22,16 @@ ENDING = tuple(
 
 
 def heeded() -> Sequence[signal.Signals]:
-    """Those of `ENDING` that this process was not started to ignore.
+    """The signals of `ENDING` that were not ignored when this process started.
 
-    `nohup` has SIGHUP ignored, and a shell SIGINT in what it runs in the background.
+    `nohup` makes its command ignore SIGHUP, and a shell makes background commands
+    ignore SIGINT.
     """
     return [n for n in ENDING if signal.getsignal(n) is not signal.SIG_IGN]
 
 
 def is_hangup(number: int) -> bool:
-    """Whether a signal says that the terminal was closed."""
+    """Whether a signal means that the terminal was closed."""
     return number == getattr(signal, "SIGHUP", None)
 
 
@@ -41,7 +42,7 @@ class Terminal:
         self._printed_on = list(filter(os.isatty, (1, 2)))
 
     def forget(self) -> None:
-        """Discards what is printed from now on."""
+        """Discards all later output."""
         nothing = os.open(os.devnull, os.O_WRONLY)
         for descriptor in self._printed_on:
             os.dup2(nothing, descriptor)

@@ -1,1 +1,1 @@
-"""What lies where: tasks, devices, towers, stages, parts of variables.  Plain data."""
+"""Layouts as plain data: tasks, devices, towers, stages, parts of variables."""

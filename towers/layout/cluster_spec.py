@@ -1,15 +1,15 @@
-"""The tasks that train together, and which of them this process is.
+"""The tasks of a cluster, and which of them this process is.
 
     spec = find(config.cluster, os.environ)
     spec.me, spec.controller, spec.role
 
 A *task* is one process with a server; a *job* (`ps`, `worker`, `chief`) is a list of
 tasks.  The controller is the task that builds the graph and runs the session: the
-chief, or worker 0 in a cluster that has none.  The others serve.  In between-graph
-replication the workers, and the chief if there is one, are clients with a graph of
-their own, and follow the controller.
+chief, or worker 0 in a cluster without a chief.  The other tasks are servers.  In
+between-graph replication the workers, and the chief if there is one, are clients with a
+graph of their own, and follow the controller.
 
-Plain data: nothing here opens a port, and nothing of what is read is executed.
+Nothing here opens a port or executes what is read.
 """
 
 import collections
@@ -22,12 +22,12 @@ from typing import Any, NamedTuple
 from flags.cluster import ClusterFlags
 from flags.problem import wrong_setting
 
-# What a process may be there for.
+# The roles of a process.
 CONTROLLER, SERVER, EVALUATOR = "controller", "server", "evaluator"
 FOLLOWER = "follower"  # a client, but not the controller
 LAUNCHER = "launcher"  # of a local cluster
 
-# What a job is called in TF_CONFIG or by a flag -> what it is called here.
+# Name of a job in TF_CONFIG or a flag -> name of the job here.
 _JOBS = {
     "ps": "ps",
     "worker": "worker",
@@ -59,12 +59,12 @@ class ClusterSpec:
     Attributes:
       jobs: job -> host:port of each of its tasks, in the order `ps`, `worker`, `chief`.
       me: this process.
-      launches: whether this process is none of the tasks, but is to start them all.
+      launches: whether this process is not a task, but starts all of them.
       between: whether each worker is a client (between-graph replication).
-      flags: of a client's command line: those in which all clients must agree.
+      flags: of a client's command line, those that must be equal for all clients.
 
     Raises:
-      ValueError: an address is none or occurs twice, or this task is not in the list.
+      ValueError: an address is wrong or occurs twice, or this task is not in the list.
     """
 
     jobs: Mapping[str, tuple[str, ...]]
@@ -89,7 +89,7 @@ class ClusterSpec:
         for job, addresses in self.jobs.items():
             for index, address in enumerate(addresses):
                 _check_address(Task(job, index), address)
-                host, _, port = address.lower().rpartition(":")  # as names are read
+                host, _, port = address.lower().rpartition(":")  # case does not matter
                 if (host, int(port)) in seen:
                     raise ValueError(f"{address} is the address of two tasks")
                 seen.add((host, int(port)))
@@ -104,7 +104,7 @@ class ClusterSpec:
 
     @property
     def role(self) -> str:
-        """What this process is there for."""
+        """The role of this process."""
         if self.launches:
             return LAUNCHER
         if self.me.job == EVALUATOR:
@@ -122,7 +122,7 @@ class ClusterSpec:
 
     @property
     def with_towers(self) -> list[Task]:
-        """The tasks that run towers, as far as an evaluator knows of any."""
+        """The tasks that run towers; none if an evaluator does not know them."""
         workers = [Task("worker", i) for i in range(len(self.jobs.get("worker", ())))]
         return self.clients if self.between and workers else workers
 
@@ -139,9 +139,9 @@ class ClusterSpec:
         return self.jobs[task.job][task.index]
 
     def disagreement(self, task: Task, flags: Sequence[str]) -> str:
-        """How a task's flags keep it from training with this controller, or ""."""
+        """How a task's flags differ from this controller's, or ""."""
         if self.me != self.controller:
-            return ""  # it is for the controller to say, who ends all tasks
+            return ""  # only the controller checks this, and ends all tasks
         expected = self.flags if task in self.clients else ()
         differ = set(expected) ^ set(flags)
         if not (expected and flags):  # one is a client, the other is not
@@ -158,7 +158,7 @@ class ClusterSpec:
         )
 
     def as_dict(self) -> dict[str, list[str]]:
-        """As `tf.train.ClusterSpec` and JSON have it."""
+        """The argument of `tf.train.ClusterSpec`, and its JSON."""
         return {job: list(addresses) for job, addresses in self.jobs.items()}
 
 
@@ -169,9 +169,9 @@ def find(
 
     Args:
       flags: of the cluster.
-      environment: with `TF_CONFIG` in it, or not.
-      evaluates: whether nothing is trained: there is one graph then, since clients
-        have nothing to share.
+      environment: may contain `TF_CONFIG`.
+      evaluates: whether nothing is trained; there is one graph then, as clients would
+        share nothing.
 
     Raises:
       ValueError: the sentence says what is wrong.
@@ -204,7 +204,7 @@ def find(
 
 
 def _check_unused(flags: ClusterFlags) -> None:
-    """Settings about other tasks need some."""
+    """Refuses settings about other tasks if there are none."""
     for name, default in vars(type(flags)()).items():
         of_others = name in ("stall_secs", "wait_secs", "replication")
         if of_others and getattr(flags, name) != default:
@@ -216,11 +216,11 @@ def _check_unused(flags: ClusterFlags) -> None:
 
 
 def local(tasks: Mapping[str, int], *, controller: bool = True) -> ClusterSpec:
-    """A cluster of so many tasks on this machine, not yet started.
+    """A cluster on this machine that is not started yet.
 
     Args:
-      tasks: job -> number.
-      controller: whether there is one beside the workers.
+      tasks: job -> number of tasks.
+      controller: whether there is a controller in addition to the workers.
     """
     ports = iter(range(1, 2**16))
     jobs = {**tasks, "chief": 1} if controller else tasks
@@ -240,7 +240,7 @@ def from_hosts(
     workers: Sequence[str],
     controller: str | None,
 ) -> ClusterSpec:
-    """A cluster as the flags of tf_cnn_benchmarks describe it.
+    """The cluster that the flags of tf_cnn_benchmarks describe.
 
     Args:
       job, index: of this task.
@@ -254,7 +254,7 @@ def from_hosts(
 
 
 def from_tf_config(text: str) -> ClusterSpec | None:
-    """A cluster as `TF_CONFIG` describes it; None if it describes none.
+    """The cluster that `TF_CONFIG` describes; None if there is none.
 
     Args:
       text: JSON, `{"cluster": {job: [host:port]}, "task": {"type": job, "index": 0}}`.
@@ -300,12 +300,12 @@ def _from_tf_config(text: str) -> ClusterSpec | None:
         )
     if {job: len(hosts) for job, hosts in ordered.items()} == {"chief": 1}:
         if task == _CHIEF:
-            return None  # it trains by itself
+            return None  # a single process
     return ClusterSpec(ordered, task)
 
 
 def _json(text: str) -> Any:
-    """What the text says; None if that is nothing."""
+    """The parsed JSON; None if the text is empty."""
     if len(text) > _LONGEST_TF_CONFIG:
         raise ValueError(f"longer than {_LONGEST_TF_CONFIG} characters")
     twice: list[str] = []
@@ -319,13 +319,13 @@ def _json(text: str) -> Any:
         value = json.loads(text, object_pairs_hook=entries) if text.strip() else None
     except (ValueError, RecursionError) as error:
         raise ValueError(f"no JSON ({error})") from None
-    if twice:  # which of them is meant, nobody can know
+    if twice:  # JSON does not say which of them counts
         raise ValueError(f"{twice[0][:80]!r} is there more than once")
     return value
 
 
 def _without_hosts(config: Mapping[str, Any]) -> ClusterSpec | None:
-    """An evaluator needs no other task; whoever trains is alone."""
+    """A spec without other tasks: of an evaluator, or None for a single process."""
     if not config.get("task"):
         return None
     task = _task(config)
@@ -337,7 +337,7 @@ def _without_hosts(config: Mapping[str, Any]) -> ClusterSpec | None:
 
 
 def _task(config: Mapping[str, Any]) -> Task:
-    """Which task `TF_CONFIG` says that this process is."""
+    """The task of this process in `TF_CONFIG`."""
     task = _part(config, "task", dict)
     kind = _part(task, "type", str)
     if kind not in _JOBS:
@@ -367,7 +367,7 @@ def _part(whole: Mapping[str, Any], name: str, kind: type, default: Any = None) 
 
 
 def _ordered(jobs: Mapping[str, Sequence[str]]) -> dict[str, tuple[str, ...]]:
-    """In one order whatever the source, so that all tasks agree on it."""
+    """Jobs in a fixed order, so that all tasks have the same one."""
     order = ("ps", "worker", "chief")
     return {job: tuple(jobs[job]) for job in order if jobs.get(job)}
 

@@ -1,8 +1,8 @@
-"""Which GPUs of a machine the towers get, and whether towers share one.
+"""The GPUs of a machine that towers use, and whether towers share one.
 
-TensorFlow can split a GPU into logical GPUs, each with its share of the memory.  They
-are as good as GPUs of their own for showing that results are right, and no faster than
-the one that they are.
+TensorFlow can split a GPU into logical GPUs, each with a share of its memory.  They
+give the same results as separate GPUs, so they can be used for tests, but together they
+are not faster than the one GPU.
 """
 
 import dataclasses
@@ -13,13 +13,12 @@ from flags.sections import DeviceFlags
 
 @dataclasses.dataclass(frozen=True)
 class Gpus:
-    """Which GPUs of a machine the towers get.
+    """The GPUs of a machine that towers use.
 
     Attributes:
-      indices: in tower order; the first ones when empty.
-      split: logical GPUs that each GPU is split into; neighbouring numbers are of one
-        GPU.
-      memory_fraction: share of each GPU's memory to take; 0 for TensorFlow's choice.
+      indices: in tower order; empty for the first ones.
+      split: number of logical GPUs per GPU; consecutive numbers belong to one GPU.
+      memory_fraction: share of each GPU's memory to use; 0 for TensorFlow's choice.
     """
 
     indices: tuple[int, ...] = ()
@@ -28,7 +27,7 @@ class Gpus:
 
     @classmethod
     def of(cls, devices: DeviceFlags) -> "Gpus":
-        """Those that settings ask for."""
+        """The GPUs that settings name."""
         return cls(
             devices.gpu_indices,
             devices.logical_gpus,
@@ -36,14 +35,14 @@ class Gpus:
         )
 
     def first(self, count: int) -> tuple[int, ...]:
-        """The numbers of so many of them."""
+        """The numbers of the first `count` GPUs."""
         return self.indices or tuple(range(count))
 
     def check(self, count: int, visible: int) -> None:
-        """Refuses more than there are.
+        """Refuses more GPUs than there are.
 
         Args:
-          count: that are asked for.
+          count: number that is needed.
           visible: GPUs of this machine.
 
         Raises:
@@ -61,11 +60,11 @@ class Gpus:
         )
 
     def check_workers(self, count: int, workers: int, visible: int) -> None:
-        """Refuses workers of this machine that cannot have GPUs of their own.
+        """Refuses workers of this machine if there are not enough GPUs for each.
 
         Args:
-          count: of each worker.
-          workers: how many there are.
+          count: GPUs of each worker.
+          workers: number of workers.
           visible: GPUs of this machine.
 
         Raises:
@@ -90,7 +89,7 @@ class Gpus:
             )
 
     def _seen(self, visible: int) -> str:
-        """What there is."""
+        """The visible GPUs, in words."""
         split = f", as {plural(visible * self.split, 'logical GPU')}"
         seen = plural(visible, "visible GPU")
         return f"this machine has {seen}{split if visible and self.split > 1 else ''}"
@@ -103,7 +102,7 @@ class Gpus:
         return f"{lower}, or write `device=cpu` for logical CPU devices{share}"
 
     def notice(self, count: int) -> str:
-        """What to know of so many of them, or ""."""
+        """A line about logical GPUs for the user, or ""."""
         if self.split == 1:
             return ""
         return (
@@ -112,7 +111,7 @@ class Gpus:
         )
 
 
-# Each as it is.
+# All GPUs, not split.
 ALL = Gpus()
 
 

@@ -3,9 +3,9 @@
     input, variables, tower_0, tower_1, ..., reduction, update, evaluation, checkpoint,
     summaries, global_step
 
-are all that is at the top level.  TensorFlow's hooks take the last name for their tags.
-A name scope that ends with a slash is absolute: what is built in several places stands
-together.
+are the only names at the top level.  TensorFlow's hooks use the last one in their tags.
+A name scope that ends with a slash is absolute, so that operations which are built in
+several places are in one scope.
 """
 
 import contextlib
@@ -29,7 +29,7 @@ SUMMARIES = "summaries/"
 
 @contextlib.contextmanager
 def variable_scope() -> Iterator[None]:
-    """Where `tf.compat.v1.get_variable` makes the variables of the graph."""
+    """The variable scope of the graph's variables."""
     scope = v1.VariableScope(reuse=False, name=VARIABLES.removesuffix("/"))
     with (
         v1.variable_scope(scope, use_resource=True, auxiliary_name_scope=False),
@@ -39,5 +39,5 @@ def variable_scope() -> Iterator[None]:
 
 
 def checkpoint_name(variable: tf.Variable) -> str:
-    """The variable's name in a checkpoint: its name in the graph, less the scope."""
+    """The variable's name in a checkpoint: its name in the graph without the scope."""
     return variable.op.name.removeprefix(VARIABLES)

@@ -13,8 +13,8 @@ _Best = tuple[float, float, Cut]  # (largest piece, sum of squares, ends)
 def balanced(costs: Sequence[float], pieces: int) -> Cut:
     """The cut that minimizes the largest piece's cost, exactly.
 
-    By dynamic programming over (pieces, blocks), with ties broken by the sum of squared
-    costs, so that the pieces before any piece are balanced among themselves, too.
+    By dynamic programming over (pieces, blocks).  Of equal cuts it takes the one with
+    the smallest sum of squared costs, so that the other pieces are balanced, too.
 
     Args:
       costs: of each block, in one unit, at least 0.

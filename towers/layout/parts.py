@@ -1,13 +1,13 @@
 """Partitioned variables: one variable of the model, in parts on several devices.
 
-Each part is a separate variable, `<name>/part_<k>` as TensorFlow's partitioners name
-it, with its own read, gradient, mean and slot variables.  `Parts` holds the parts of
-one whole, be they variables or values; the functions here take a `Parts`, or a variable
-or value that is not partitioned.
+Each part is a separate variable, named `<name>/part_<k>` as by TensorFlow's
+partitioners, with its own read, gradient, mean and slot variables.  `Parts` is the list
+of the parts of one whole, variables or values.  The functions here take `Parts`, or a
+variable or value that is not partitioned.
 
   * The initial values of the parts are slices of the whole's initial value.
-  * A checkpoint holds the whole, and its slots, under the whole's name: it can be
-    restored with any number of parts, or unpartitioned.
+  * A checkpoint contains the whole, and its slots, under the whole's name.  It can be
+    restored with any number of parts, or without.
   * Rules by variable name, such as which variables are decayed, use the whole's name.
 """
 
@@ -25,7 +25,7 @@ _PART = re.compile(r"/part_\d+(?=/|$)")
 class Split(NamedTuple):
     """How a variable is partitioned: into nearly equal parts along an axis.
 
-    Where the axis does not divide evenly, the first parts are longer by one.
+    If the axis does not divide evenly, the first parts are longer by one.
 
     Attributes:
       count: number of parts.
@@ -73,7 +73,7 @@ class Split(NamedTuple):
 class Parts(list):
     """The parts of a whole in order, in the form that `tf.compat.v1.train.Saver` takes.
 
-    They are variables, or values derived from each of them.
+    They are variables, or values computed from each of them.
 
     Attributes:
       axis: along which the whole is split.
@@ -107,7 +107,7 @@ def each(variable: Any) -> list[Any]:
 
 
 def apply(function: Callable[[Any], Any], whole: Any) -> Any:
-    """Applies a function to each part, to `Parts`; or to what is not partitioned."""
+    """Applies a function to each of `Parts`, or to an unpartitioned value."""
     if isinstance(whole, Parts):
         return Parts([function(part) for part in whole], whole.axis)
     return function(whole)
@@ -124,7 +124,7 @@ def is_part(name: str) -> bool:
 
 
 def whole_name(name: str) -> str:
-    """A part's name, or its slot's, turned into the whole's; other names unchanged."""
+    """The whole's name, from that of a part or of its slot; other names unchanged."""
     return _PART.sub("", name)
 
 
@@ -199,7 +199,7 @@ def read(variable: Any) -> Any:
 
 
 def join(values: Any) -> tf.Tensor:
-    """The value of the whole: `Parts` of values concatenated, or a value as it is."""
+    """The value of the whole: `Parts` are concatenated, other values returned."""
     return tf.concat(values, values.axis) if isinstance(values, Parts) else values
 
 
@@ -207,10 +207,10 @@ def divide(gradient: Any, variable: Any, host: str) -> list:
     """Splits a tower's gradient like its variable: one gradient per part.
 
     Args:
-      gradient: tensor, None, or `IndexedSlices`, whose rows go to the parts that own
-        them.
+      gradient: tensor, None, or `IndexedSlices`, whose rows are divided by the parts
+        that have them.
       variable: partitioned or not.
-      host: CPU device beside the tower, where `IndexedSlices` are split.
+      host: the CPU device of the tower's host, where `IndexedSlices` are split.
     """
     if not isinstance(variable, Parts):
         return [gradient]

@@ -1,4 +1,4 @@
-"""Devices in a tower's template, which stand for those that a tower will have."""
+"""Placeholders for devices in a tower's template."""
 
 from collections.abc import Sequence
 
@@ -16,7 +16,7 @@ def owner(index: int) -> str:
 
 
 def is_one(device: str) -> bool:
-    """Whether a device stands for one that a tower will have."""
+    """Whether a device is such a placeholder."""
     return device.startswith(("/job:shard/", "/job:owner/"))
 
 

@@ -1,8 +1,8 @@
-"""Placement of towers and variables on devices: the only place that makes their names.
+"""Placement of towers and variables on devices; only this module makes device names.
 
 A placement is plain data: a device for every tower, the host that feeds each tower, and
 the devices of the variables.  The same graph runs on one host's GPUs, on logical CPU
-devices, or on the tasks of a cluster; only these strings differ.
+devices, or on the tasks of a cluster; only these names differ.
 """
 
 import collections
@@ -21,21 +21,21 @@ class Placement:
     """The devices of a train graph.
 
     Attributes:
-      kind: `cpu` or `gpu`, what the towers run on.
+      kind: `cpu` or `gpu`, on which the towers run.
       towers: the device of each tower; with stages, of its first stage.
-      hosts: the CPU device beside each tower, which feeds it; towers of one host are
-        neighbours in the list.
-      parameters: the devices that hold variables and average gradients.
-      master: the CPU device of the client's own process: counters and files.
-      notice: one line for the user about what was chosen, or "".
+      hosts: the CPU device of each tower's host, which feeds it; towers of one host are
+        consecutive.
+      parameters: the devices that have the variables and average gradients.
+      master: the CPU device of the client's process, for counters and files.
+      notice: one line for the user about the choice of devices, or "".
       stages: `[towers][stages]` devices; by default each tower has one stage.
       client: index of this client, in between-graph replication.
       clients: number of clients that train together, each with its own graph.
       counters: the device of the counters that clients share; the master's if empty.
-      at_a_time: how many towers compute at a time; 0 for all of them.
+      at_a_time: how many towers compute at the same time; 0 for all of them.
       gpu_split: logical GPUs that each GPU is split into.
-      gpu_memory_fraction: share of each GPU's memory that sessions take; 0 for all of
-        it.  The first session of a process decides.
+      gpu_memory_fraction: share of each GPU's memory that sessions use; 0 for all of
+        it.  The first session of a process sets it.
     """
 
     kind: str
@@ -65,17 +65,17 @@ class Placement:
 
     @property
     def device_kind(self) -> str:
-        """`kind`, or `logical gpu` where towers share GPUs."""
+        """`kind`, or `logical gpu` if towers share GPUs."""
         return f"logical {self.kind}" if self.gpu_split > 1 else self.kind
 
     @property
     def is_cluster(self) -> bool:
-        """Whether these are tasks, rather than this process alone."""
+        """Whether the devices are those of tasks, not of this process alone."""
         return bool(task_of(self.master))
 
     @property
     def per_task(self) -> int:
-        """Number of devices of the task that has most."""
+        """Largest number of devices of a task."""
         return max(collections.Counter(map(task_of, self.devices)).values())
 
     @property
@@ -87,8 +87,8 @@ class Placement:
     def homes(self) -> list[tuple[str, ...]]:
         """[stages], the devices that may hold a stage's variables.
 
-        Those of the parameter devices that are the stage's own in some tower; all
-        parameter devices if none is.
+        These are the parameter devices that are devices of the stage in some tower, or
+        all parameter devices if there are none.
         """
         stage_devices = [set(devices) for devices in zip(*self.stages)]
         return [
@@ -98,7 +98,7 @@ class Placement:
 
     @property
     def shard_homes(self) -> list[tuple[str, ...]]:
-        """[shards], the devices that may hold a shard's parts: its own in each tower.
+        """[shards], the devices that may hold a shard's parts: one in each tower.
 
         Empty if towers have one device each, or the variables are on ps tasks.
         """
@@ -123,17 +123,17 @@ class Placement:
 
 
 def device(kind: str, index: int, of: Task | None = None) -> str:
-    """`/device:GPU:1` and the like, of a task or else of this process's own."""
+    """The name of a device, such as `/device:GPU:1`, of a task or of this process."""
     return f"{task(of) if of else ''}/device:{kind}:{index}"
 
 
 def task(of: Task) -> str:
-    """`/job:worker/task:1`: the task as sessions filter by it."""
+    """`/job:worker/task:1`, the task as device filters of sessions name it."""
     return f"/job:{of.job}/task:{of.index}"
 
 
 def task_of(name: str) -> str:
-    """The job and task of a device, or "" for this process's own."""
+    """The job and task of a device, or "" for a device of this process."""
     return name.partition("/device:")[0]
 
 
@@ -148,12 +148,12 @@ def is_called(device: str, full: str) -> bool:
 
 
 def host_of(name: str) -> str:
-    """The CPU device beside a device."""
+    """The CPU device of a device's host."""
     return f"{task_of(name)}{device('CPU', 0)}"
 
 
 def gpus_of(host: str, placement: Placement) -> int:
-    """How many GPUs are behind the logical GPUs of a host, its CPU device."""
+    """How many GPUs a host, given by its CPU device, has."""
     split = placement.gpu_split
     gpus = [name for name in placement.devices if host_of(name) == host]
     return len({int(name.rpartition(":")[2]) // split for name in gpus})
@@ -168,16 +168,16 @@ def local(
     num_stages: int = 1,
     num_shards: int = 1,
 ) -> Placement:
-    """Towers on this machine's GPUs, or on as many logical CPU devices.
+    """Towers on this machine's GPUs, or on the same number of logical CPU devices.
 
     Args:
       num_gpus: number of devices.
       kind: `gpu`, `cpu`, or `auto`: GPUs if the machine has any.
-      parameters: `cpu` keeps variables on the host, `gpu` spreads them over the
+      parameters: `cpu` puts variables on the host, `gpu` distributes them over the
         towers' GPUs.
       gpus: which GPUs, and whether they are split.
-      num_stages: devices of each tower, a piece of the model on each.
-      num_shards: devices of each tower, a part of some layers on each.
+      num_stages: devices of each tower, with a part of the model each.
+      num_shards: devices of each tower, with a part of some layers each.
 
     Raises:
       ValueError: there are not enough GPUs; the sentence says what to write.
@@ -219,8 +219,8 @@ def on_cluster(
 ) -> Placement:
     """A tower on every device of every worker, variables over the ps tasks.
 
-    Variables are on the controller where there is no ps.  The stages of a tower are on
-    neighbouring devices: on those of one worker if it has enough, else of several.  In
+    Variables are on the controller if there is no ps.  The stages of a tower are on
+    consecutive devices, of one worker if it has enough, else of several.  In
     between-graph replication the towers are those of this client.
 
     Args:
@@ -228,8 +228,8 @@ def on_cluster(
       num_gpus: towers of each worker.
       kind: `gpu`, `cpu`, or `auto`: what this machine has.
       gpus: which GPUs of each worker, and whether they are split.
-      num_stages: devices of each tower, a piece of the model on each.
-      num_shards: devices of each tower, a part of some layers on each; divides
+      num_stages: devices of each tower, with a part of the model each.
+      num_shards: devices of each tower, with a part of some layers each; divides
         `num_gpus`.
     """
     each, kind = max(num_stages, num_shards), kind_of(kind)
@@ -262,14 +262,14 @@ def on_cluster(
 
 
 def kind_of(asked: str) -> str:
-    """`cpu` or `gpu`: what `auto` is on this machine; else what is asked for."""
+    """`cpu` or `gpu`; `auto` is `gpu` if this machine has one."""
     if asked != "auto":
         return asked
     return "gpu" if tf.config.list_physical_devices("GPU") else "cpu"
 
 
 def in_stages(where: Placement, num_stages: int) -> Placement:
-    """Makes towers of several stages: neighbouring devices become one tower's stages.
+    """Makes towers of several stages: consecutive devices become one tower's stages.
 
     Args:
       where: with one device per tower.
@@ -308,7 +308,7 @@ def _logical_cpus(num_towers: int, parameters: str) -> Placement:
         towers=tuple(device("CPU", index) for index in range(num_towers)),
         hosts=(device("CPU", 0),) * num_towers,
         parameters=(device("CPU", 0),),
-        at_a_time=cores(),  # more would only hold more memory
+        at_a_time=cores(),  # more would only take more memory
     )
 
 
@@ -319,7 +319,7 @@ def server_config(
 
     Args:
       placement: on the cluster.
-      of: which task.
+      of: the task.
       config: of sessions.
     """
     task_config = tf.compat.v1.ConfigProto()
@@ -333,10 +333,10 @@ def server_config(
 def threads_in_operation(placement: Placement) -> int:
     """Threads for one operation on a CPU, 0 for one per core.
 
-    Where a process has a logical CPU device for every core, each core runs another
-    tower: on 2 cores resnet20's step with 4 towers x 32 images became 1.11 times as
-    fast, resnet50's with 4 x 4 images 1.05 times.  With fewer devices, several cores
-    must work on one operation.
+    If a process has a logical CPU device for every core, one thread per operation is
+    faster, as each core runs another tower: on 2 cores resnet20's step with 4 towers x
+    32 images was 1.11 times as fast, resnet50's with 4 x 4 images 1.05 times.  With
+    fewer devices, several cores must work on one operation.
     """
     if placement.kind != "cpu":
         return 0
@@ -354,8 +354,8 @@ def session_config(
 ) -> tf.compat.v1.ConfigProto:
     """The session's options: hard placement, and the logical devices of each task.
 
-    TensorFlow's graph optimizers stay off: on these graphs they cost seconds of the
-    first step (with 32 towers 14 s against 3 s) and were measured to gain nothing.
+    TensorFlow's graph optimizers are off: on these graphs they take seconds of the
+    first step (with 32 towers 14 s instead of 3 s), and steps are not faster.
 
     Args:
       placement: of the graph to run.
@@ -381,7 +381,7 @@ def session_config(
     if placement.gpu_split > 1:
         split = placement.gpu_split
         config.gpu_options.experimental.num_virtual_devices_per_gpu = split
-    if placement.clients > 1:  # a session must survive the loss of another client
+    if placement.clients > 1:  # so that the loss of another client does not end it
         tasks = map(task_of, (placement.master, *placement.parameters))
         config.device_filters.extend(dict.fromkeys(tasks))
     config.graph_options.rewrite_options.disable_meta_optimizer = True

@@ -1,4 +1,4 @@
-"""The CPU of this machine: its name, its cores, what it can and cannot do fast."""
+"""The CPU of this machine: its name, its cores, the dtypes in which it is fast."""
 
 import functools
 import os
@@ -7,8 +7,8 @@ from collections.abc import Mapping
 
 _FACTS = "/proc/cpuinfo"
 
-# dtype -> instruction sets, with one of which oneDNN has kernels in it on x86; without,
-# TensorFlow takes its own, which turn each number into float32 and back.
+# dtype -> instruction sets, one of which oneDNN's kernels for it need on x86.  Without,
+# TensorFlow uses kernels that convert each number to float32 and back.
 _KERNELS = {
     "bfloat16": {"avx512f", "avx_ne_convert"},
     "float16": {"avx512_fp16", "amx_fp16", "avx_ne_convert"},
@@ -16,28 +16,28 @@ _KERNELS = {
 
 
 def name() -> str:
-    """The processor's name, as Linux has it; else what Python knows."""
+    """The processor's name from Linux, or else from Python."""
     return (
         _facts(_FACTS).get("model name") or platform.processor() or platform.machine()
     )
 
 
 def cores() -> int:
-    """Cores that this process may use; where the system does not say, all of them."""
+    """Cores that this process may use; all of them if the system does not say."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
 def has(instructions: str) -> bool:
-    """Whether it has a set of instructions, called as Linux calls it, on x86."""
+    """Whether it has a set of instructions, by its name in Linux, on x86."""
     return instructions in _facts(_FACTS).get("flags", "").split()
 
 
 def lacks_kernels(dtype: str) -> bool:
     """Whether convolutions in a dtype are many times as slow as in float32.
 
-    On a processor that is unknown, or not x86, they are not said to be.
+    False on a processor that is unknown or not x86.
     """
     flags = _facts(_FACTS).get("flags", "").split()
     return bool(flags) and not _KERNELS.get(dtype, set(flags)).intersection(flags)
@@ -45,7 +45,7 @@ def lacks_kernels(dtype: str) -> bool:
 
 @functools.cache
 def _facts(path: str) -> Mapping[str, str]:
-    """What Linux says of the first core; nothing on other systems."""
+    """Linux's facts about the first core; {} on other systems."""
     try:
         with open(path, encoding="utf-8") as file:
             lines = file.read().partition("\n\n")[0].splitlines()

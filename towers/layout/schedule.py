@@ -1,15 +1,15 @@
 """Pipeline schedules: the order in which each stage runs its passes.
 
-A stage is a device; a chunk is a contiguous piece of the model's blocks on a stage: one
+A stage is a device.  A chunk is a contiguous part of the model's blocks on a stage: one
 per stage, or several with `interleaved`, where chunk c is on stage c modulo the number
 of stages.  A pass takes one micro-batch through one chunk, forward or backward.  An
-order is plain data: the list of passes of each stage.  `sequence` merges these into one
-topological order of all passes, or says why there is none, so that a graph whose stages
-would deadlock is never run.
+order is the list of passes of each stage.  `sequence` merges these into one topological
+order of all passes, or says why there is none, so that a graph whose stages would
+deadlock is never run.
 
 With equal chunks and K stages, M micro-batches and V chunks per stage, all schedules
-keep the stages busy M V / (M V + K - 1) of the time, with V > 1 when M is a multiple of
-K; they differ in how many micro-batches a stage holds the activations of.
+keep the stages busy M V / (M V + K - 1) of the time (for V > 1 if M is a multiple of
+K). They differ in how many micro-batches' activations a stage holds.
 """
 
 import functools
@@ -38,12 +38,12 @@ Order = Sequence[Sequence[Pass]]  # [stages][passes]
 
 
 class Legs(NamedTuple):
-    """How passes are divided into legs, where batch norm synchronizes batches.
+    """How passes are divided into legs if batch norm synchronizes batches.
 
     Attributes:
       counts: (chunk, backward) -> number of legs of that pass, if more than one.
-      meeting: number of micro-batches for all of whose previous legs a leg waits; 0: it
-        waits for that of its own micro-batch only.
+      meeting: number of micro-batches whose previous legs a leg waits for; 0 if it
+        waits for its own micro-batch only.
     """
 
     counts: Mapping[tuple[int, bool], int] = {}
@@ -56,7 +56,7 @@ class Legs(NamedTuple):
     def divide(self, order: Order) -> Order:
         """Replaces the passes of an order by their legs.
 
-        Where micro-batches synchronize, consecutive passes of one chunk run leg by leg:
+        If micro-batches synchronize, consecutive passes of one chunk run leg by leg:
         the first leg of all of them, then the second, and so on.
         """
         return [
@@ -82,7 +82,7 @@ _WHOLE = Legs()
 
 
 class ScheduleError(ValueError):
-    """An order in which stages would wait for each other for ever."""
+    """An order in which stages would wait for each other forever."""
 
 
 class PipelineSchedule(NamedTuple):
@@ -169,7 +169,7 @@ def interleaved(stages: int, micro_batches: int, chunks: int = 2) -> Order:
 
 
 def _alternate(forward: list[Pass], backward: list[Pass], *, ahead: int) -> list[Pass]:
-    """`ahead` forward passes as warm-up, then one forward and one backward in turn."""
+    """`ahead` forward passes as warm-up, then forward and backward passes in turn."""
     ahead = min(ahead, len(forward))
     passes = forward[:ahead]
     for next_forward, next_backward in zip(forward[ahead:], backward):
@@ -206,7 +206,7 @@ def forward_only(stages: int, micro_batches: int, chunks: int = 1) -> Order:
 
 
 def needs(pass_: Pass, num_chunks: int, legs: Legs = _WHOLE) -> list[Pass]:
-    """What a pass waits for, the passes before it on its stage aside.
+    """The passes that a pass waits for, besides those before it on its stage.
 
     The gradients of the micro-batches are summed in their order, so a backward pass
     also waits for that of the micro-batch before.
@@ -279,7 +279,7 @@ def _stuck(
     done: Collection[Pass],
     needs_of: Callable[[Pass], Iterable[Pass]],
 ) -> str:
-    """Why none of the stages can go on."""
+    """Why none of the stages can continue."""
     stage = min(waiting)
     links: dict[int, tuple[Pass, int]] = {}
     while stage not in links:
@@ -301,7 +301,7 @@ def _stuck(
 
 
 class Span(NamedTuple):
-    """When a pass ran."""
+    """The time of a pass."""
 
     stage: int
     what: Pass
@@ -312,7 +312,7 @@ class Span(NamedTuple):
 def simulate(
     order: Order, seconds: Callable[[Pass], float], legs: Legs = _WHOLE
 ) -> list[Span]:
-    """When each pass runs if transfers cost nothing.
+    """The time of each pass if transfers take no time.
 
     Args:
       order: of every stage; of the legs, if passes have several.
@@ -320,7 +320,7 @@ def simulate(
       legs: of the passes.
 
     Raises:
-      ScheduleError: the order cannot be kept.
+      ScheduleError: stages would wait for each other forever.
     """
     spans: dict[Pass, Span] = {}
     free = [0.0] * len(order)
@@ -335,7 +335,7 @@ def simulate(
 
 
 def held(passes: Sequence[Pass]) -> int:
-    """Most micro-batches that a stage holds the activations of at one time.
+    """Largest number of micro-batches whose activations a stage holds at a time.
 
     Args:
       passes: of one stage.  A micro-batch counts once per chunk that holds it.
@@ -350,9 +350,9 @@ def held(passes: Sequence[Pass]) -> int:
 def busy_share(stages: int, micro_batches: int, chunks: int = 1) -> float:
     """Share of the time that equal stages can be busy; 1 minus this is the bubble.
 
-    With fewer micro-batches than stages, a stage's chunks wait for the first of them to
-    pass all others; without interleaving that makes no difference.  A last group that
-    is short leaves gaps, for which there is no formula.
+    With fewer micro-batches than stages, and interleaving, chunks wait until the first
+    micro-batch has passed all stages.  A last group that is short leaves gaps, for
+    which there is no formula.
     """
     if chunks > 1 and micro_batches > stages and micro_batches % stages:
         return busy_share_in_legs(interleaved(stages, micro_batches, chunks), _WHOLE)
@@ -361,11 +361,11 @@ def busy_share(stages: int, micro_batches: int, chunks: int = 1) -> float:
 
 
 def busy_share_in_legs(order: Order, legs: Legs) -> float:
-    """The same where passes wait in between for other micro-batches.
+    """`busy_share` if passes wait for other micro-batches between their legs.
 
-    Backward passes take twice as long as forward ones, the legs of a pass as long as
-    each other.  With L legs in every pass, a stage begins (L - 1) M + 1 legs after the
-    one before it, not one micro-batch: K stages are then busy
+    It assumes that backward passes take twice as long as forward ones, and that all
+    legs of a pass take equally long.  With L legs in every pass, a stage begins
+    (L - 1) M + 1 legs after the one before it.  K stages are then busy
     M L / (M L + (K - 1) ((L - 1) M + 1)) of the time, which tends to
     L / (L + (K - 1) (L - 1)).
 
@@ -383,9 +383,9 @@ def busy_share_in_legs(order: Order, legs: Legs) -> float:
 
 
 def micro_batches_for(share: float, stages: int, chunks: int = 1) -> int:
-    """Fewest micro-batches from which on equal stages are busy so much of the time.
+    """Smallest number of micro-batches from which on equal stages are busy enough.
 
-    Of several chunks per stage that holds for full groups: multiples of the stages.
+    For several chunks per stage it holds for multiples of the number of stages.
 
     Args:
       share: of the time, above 0 and below 1.

@@ -1,10 +1,11 @@
-"""Which variables of a model are sharded over a tower's devices; plain data.
+"""The variables of a model that are sharded over a tower's devices; plain data.
 
 `--shard_classifier` shards the last layer by its classes, `--shard_embeddings` the
 embedding tables by their rows.  If the last layer's weights are an embedding table
 (tied), either flag shards it for both uses: its rows are the classes, and each device
-looks up its own rows and computes the logits of its own classes.  A model does not
-declare any of this: its layers record the products and tables that they make while the
+looks up its own rows and computes the logits of its own classes.
+
+A model does not declare this.  Its layers record their products and tables while the
 model is traced, and `splits` finds the variables among these.
 """
 
@@ -23,9 +24,9 @@ class Shards(NamedTuple):
     """Over how many devices the last layer and the embedding tables are sharded.
 
     Attributes:
-      classifier: devices that share the classes of the last layer; 1: not sharded.
-      embeddings: devices that share the rows of each table; 1: not sharded.
-      elsewhere: whether the tables are on ps tasks, not on the towers' own devices.
+      classifier: devices for the classes of the last layer; 1 if it is not sharded.
+      embeddings: devices for the rows of each table; 1 if they are not sharded.
+      elsewhere: whether the tables are on ps tasks, not on the towers' devices.
     """
 
     classifier: int = 1
@@ -42,7 +43,7 @@ def splits(shards: Shards, nn: Layers, outputs: Any, model: str) -> dict[str, Sp
     """How the variables of a model are sharded.
 
     Args:
-      shards: what is to be sharded.
+      shards: the layers to shard.
       nn: the layers, after the model was traced with them.
       outputs: of the model's last block.
       model: its name.

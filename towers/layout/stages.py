@@ -56,7 +56,7 @@ class Pipeline:
       cut: of the model's blocks into stages x chunks chunks; empty until it is chosen.
       recompute: a row of `RECOMPUTE`.
       balance: the costs that the cut balances, a row of `costs.COSTS`.
-      memory_limit: of each device in bytes, for `auto`; 0: the device's own memory.
+      memory_limit: of each device in bytes, for `auto`; 0 for the device's memory.
       chosen: blocks that `auto` recomputes; None until they are chosen.
     """
 
@@ -133,9 +133,10 @@ class Pipeline:
         return range(count) if self.recompute != "none" else ()
 
     def for_batch(self, batch_size: int) -> "Pipeline":
-        """The same for another batch size, as evaluation may have.
+        """The same pipeline for another batch size, as in evaluation.
 
-        Its micro-batches are as many as divide both the batch and their number here.
+        The number of its micro-batches is the greatest common divisor of the batch size
+        and the number here.
         """
         micro_batches = math.gcd(batch_size, self.micro_batches)
         return dataclasses.replace(self, micro_batches=micro_batches)
