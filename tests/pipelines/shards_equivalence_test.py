@@ -30,10 +30,6 @@ _UPDATE = Update(
     decayed=lambda name: name.endswith(("/kernel", "tokens")),
 )
 
-_ADAM = dataclasses.replace(
-    _UPDATE, optimizer="adam", settings=Hyperparameters(adam_epsilon=1e-6)
-)
-
 
 def _classifier(towers=1, shards=None, *, classes=7, **options):
     """Two dense layers, the last of which may be spread."""
@@ -52,37 +48,46 @@ def _whole(steps=6, **options):
     return _classifier(**options).start().steps(steps)
 
 
+def _with(optimizer, **changes):
+    """Options with another optimizer, which one whole tower has too."""
+    return dict(update=dataclasses.replace(_UPDATE, optimizer=optimizer, **changes))
+
+
+_EPSILON = dict(settings=Hyperparameters(adam_epsilon=1e-6))
+_REPLICATED = dict(variable_update="replicated")
+_MODES = ({}, _REPLICATED)
+_TWO_STAGES = dict(pipeline=Pipeline(2, 2))
+_BOTH_WAYS = (Shards(1, 2), Shards(2, 1), Shards(2, 2))
+
+
 class ClassifierTest(tf.test.TestCase, parameterized.TestCase):
     @parameterized.parameters(
-        (1, 2, 8), (1, 3, 7), (2, 2, 7), (2, 3, 7), (4, 2, 7), (1, 7, 7)
+        (1, 2, dict(classes=8)),
+        *((1, 3), (2, 2), (2, 3), (4, 2), (1, 7)),
+        (2, 2, {}, _REPLICATED),
+        (2, 2, {}, dict(_REPLICATED, exchange=dict(all_reduce_spec="xring"))),
+        (2, 2, {}, dict(_REPLICATED, exchange=dict(gradient_repacking=2))),
+        (2, 2, {}, dict(variable_update="distributed_replicated")),
+        (1, 2, {}, dict(variable_update="asynchronous")),  # alone, it need not wait
+        (2, 2, _with("adam", ema_decay=0.9, **_EPSILON)),
+        (2, 2, _with("adamw", clip_norm=0.1, **_EPSILON)),
+        *((2, 2, _with(name), mode) for name in ("lars", "lamb") for mode in _MODES),
+        # Rounds and stages.
+        (1, 2, {}, dict(batch_size=4, accumulate_steps=4)),
+        (2, 3, {}, dict(batch_size=4, accumulate_steps=2)),
+        (2, 2, {}, dict(_REPLICATED, batch_size=4, accumulate_steps=2)),
+        (1, 2, {}, _TWO_STAGES),
+        (1, 3, {}, dict(pipeline=Pipeline(1, 4))),
+        (2, 2, {}, dict(_REPLICATED, pipeline=Pipeline(2, 2, "gpipe", cut=(1, 2)))),
+        (2, 2, {}, dict(pipeline=Pipeline(2, 4, recompute="block"))),
+        (1, 2, {}, dict(pipeline=Pipeline(1, 1, recompute="block"))),
     )
-    def test_any_number_of_towers_and_shards(self, towers, shards, classes):
-        whole = _whole(STEPS, classes=classes)
-        training = _classifier(towers, Shards(shards), classes=classes)
-        self.assertLess(trainer.difference(whole, training.start().steps(STEPS)), BOUND)
-
-    @parameterized.parameters(
-        dict(variable_update="replicated"),
-        dict(variable_update="replicated", exchange=dict(all_reduce_spec="xring")),
-        dict(variable_update="replicated", exchange=dict(gradient_repacking=2)),
-        dict(variable_update="distributed_replicated"),
-        dict(update=dataclasses.replace(_ADAM, ema_decay=0.9)),
-        dict(update=dataclasses.replace(_ADAM, optimizer="adamw", clip_norm=0.1)),
-    )
-    def test_modes_and_optimizers(self, **options):
-        single = {k: v for k, v in options.items() if k == "update"}
-        whole = _whole(**single)
-        training = _classifier(2, Shards(2), **options)
-        self.assertLess(trainer.difference(whole, training.start().steps(6)), BOUND)
-
-    @parameterized.product(
-        optimizer=("lars", "lamb"), mode=("parameter_server", "replicated")
-    )
-    def test_a_trust_ratio_is_that_of_the_whole(self, optimizer, mode):
-        update = dataclasses.replace(_UPDATE, optimizer=optimizer)
-        whole = _whole(update=update)
-        training = _classifier(2, Shards(2), update=update, variable_update=mode)
-        self.assertLess(trainer.difference(whole, training.start().steps(6)), BOUND)
+    def test_equals_the_whole(self, towers, shards, both=None, spread=None):
+        """`both` are options of the whole tower, too."""
+        both = both or {}
+        training = _classifier(towers, Shards(shards), **both, **(spread or {}))
+        values = training.start().steps(STEPS)
+        self.assertLess(trainer.difference(_whole(STEPS, **both), values), BOUND)
 
     @parameterized.product(
         mode=sorted(n for n, m in VARIABLE_UPDATES.items() if m.joined and not m.exact),
@@ -132,45 +137,10 @@ class ClassifierTest(tf.test.TestCase, parameterized.TestCase):
         actual = train(towers, shards=Shards(2), **options)
         self.assertLess(trainer.difference(train(), actual), BOUND)
 
-    def test_one_tower_that_need_not_wait(self):
-        whole = _whole()
-        training = _classifier(1, Shards(2), variable_update="asynchronous")
-        self.assertLess(trainer.difference(whole, training.start().steps(6)), BOUND)
-
     def test_towers_that_exchange_nothing(self):
         actual = _classifier(2, Shards(2), variable_update="independent").start()
         alone = _classifier(2, variable_update="independent").start()
         self.assertLess(trainer.difference(alone.steps(6), actual.steps(6)), BOUND)
-
-    @parameterized.parameters(
-        (1, 2, 4, "parameter_server"),
-        (2, 3, 2, "parameter_server"),
-        (2, 2, 2, "replicated"),
-    )
-    def test_in_rounds(self, towers, shards, rounds, mode):
-        whole = _whole()
-        training = _classifier(
-            towers,
-            Shards(shards),
-            variable_update=mode,
-            batch_size=GLOBAL_BATCH // towers // rounds,
-            accumulate_steps=rounds,
-        )
-        self.assertLess(trainer.difference(whole, training.start().steps(6)), BOUND)
-
-    @parameterized.parameters(
-        (1, 2, Pipeline(2, 2), "parameter_server"),
-        (1, 3, Pipeline(1, 4), "parameter_server"),
-        (2, 2, Pipeline(2, 2, "gpipe", recompute="stage"), "replicated"),
-        (2, 2, Pipeline(2, 4, recompute="block"), "parameter_server"),
-        (1, 2, Pipeline(1, 1, recompute="block"), "parameter_server"),
-    )
-    def test_stages(self, towers, shards, cut, mode):
-        whole = _whole()
-        training = _classifier(
-            towers, Shards(shards), pipeline=cut, variable_update=mode
-        )
-        self.assertLess(trainer.difference(whole, training.start().steps(6)), BOUND)
 
     def test_a_short_last_batch(self):
         first = _classifier(limit=37).start().to_the_end()
@@ -240,9 +210,6 @@ class ClassifierTest(tf.test.TestCase, parameterized.TestCase):
         self.assertNear(accuracies[0]["loss"], accuracies[1]["loss"], 1e-5)
 
 
-_MODELS = (embedding_models.tied, embedding_models.untied)
-
-
 def _tokens(model, towers=1, shards=None, **options):
     return trainer.Trainer(
         model,
@@ -261,59 +228,27 @@ def _whole_tokens(model, steps=6, **options):
 
 class EmbeddingsTest(tf.test.TestCase, parameterized.TestCase):
     @parameterized.product(
-        model=_MODELS, shards=(Shards(1, 2), Shards(3, 1), Shards(2, 2)), towers=(1, 2)
-    )
-    def test_rows_and_classes_in_any_number_of_shards(self, model, shards, towers):
-        whole = _whole_tokens(model, STEPS)
-        values = _tokens(model(), towers, shards).start().steps(STEPS)
-        self.assertLess(trainer.difference(whole, values), BOUND)
-
-    @parameterized.product(model=_MODELS, how=((Shards(1, 2), 2), (Shards(2, 2), 1)))
-    def test_in_rounds(self, model, how):
-        shards, towers = how
-        whole = _whole_tokens(model)
-        rounds = dict(batch_size=GLOBAL_BATCH // towers // 2, accumulate_steps=2)
-        values = _tokens(model(), towers, shards, **rounds).start().steps(6)
-        self.assertLess(trainer.difference(whole, values), BOUND)
-
-    @parameterized.product(
-        model=_MODELS,
+        model=(embedding_models.tied, embedding_models.untied),
         how=(
-            (Shards(1, 2), Pipeline(2, 2)),
-            (Shards(2, 1), Pipeline(2, 2)),
-            (Shards(2, 2), Pipeline(2, 2)),
-            (Shards(2, 2), Pipeline(1, 2)),
+            *((Shards(1, 2), 1), (Shards(3, 1), 1), (Shards(2, 2), 1)),
+            *((Shards(1, 2), 2), (Shards(3, 1), 2), (Shards(2, 2), 2)),
+            (Shards(1, 2), 2, {}, dict(batch_size=4, accumulate_steps=2)),
+            (Shards(2, 2), 1, {}, dict(batch_size=8, accumulate_steps=2)),
+            *((shards, 2, {}, _TWO_STAGES) for shards in _BOTH_WAYS),
+            (Shards(2, 2), 2, {}, dict(pipeline=Pipeline(1, 2))),
+            (Shards(2, 2), 2, {}, dict(xla_compile=True)),
+            *((Shards(1, 2), 2, _with(name)) for name in ("lars", "lamb")),
+            *(
+                (Shards(1, 2), 2, dict(variable_update=mode))
+                for mode in ("distributed_replicated", "staged", "relaxed")
+            ),
         ),
     )
-    def test_stages(self, model, how):
-        shards, cut = how
-        whole = _whole_tokens(model)
-        values = _tokens(model(), 2, shards, pipeline=cut).start().steps(6)
-        self.assertLess(trainer.difference(whole, values), BOUND)
-
-    @parameterized.product(model=_MODELS)
-    def test_compiled(self, model):
-        whole = _whole_tokens(model)
-        training = _tokens(model(), 2, Shards(2, 2), xla_compile=True)
-        values = training.start().steps(6)
-        self.assertLess(trainer.difference(whole, values), BOUND)
-
-    @parameterized.product(
-        optimizer=("lars", "lamb"), model=_MODELS, shards=(Shards(1, 2),)
-    )
-    def test_a_trust_ratio_is_that_of_the_whole(self, optimizer, model, shards):
-        update = dataclasses.replace(_UPDATE, optimizer=optimizer)
-        whole = _whole_tokens(model, update=update)
-        values = _tokens(model(), 2, shards, update=update).start().steps(6)
-        self.assertLess(trainer.difference(whole, values), BOUND)
-
-    @parameterized.product(
-        mode=("distributed_replicated", "staged", "relaxed"), model=_MODELS
-    )
-    def test_modes(self, mode, model):
-        of = dict(variable_update=mode)
-        whole = _whole_tokens(model, **of)
-        values = _tokens(model(), 2, Shards(1, 2), **of).start().steps(6)
+    def test_equals_the_whole(self, model, how):
+        shards, towers, both, spread = (*how, {}, {})[:4]
+        whole = _whole_tokens(model, STEPS, **both)
+        training = _tokens(model(), towers, shards, **both, **spread)
+        values = training.start().steps(STEPS)
         self.assertLess(trainer.difference(whole, values), BOUND)
 
     @parameterized.parameters("sgd", "adam")
