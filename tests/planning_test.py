@@ -10,7 +10,6 @@ import numpy as np
 import tensorflow as tf
 from absl.testing import parameterized
 
-import models
 from flags import config
 from models.inputs import Images, Tokens
 from models.model import Model, Recipe, Schedule
@@ -311,28 +310,6 @@ class PlanTest(parameterized.TestCase):
 
     # What cannot be had.
 
-    def test_all_errors_together_and_nothing_is_written(self):
-        root = self.create_tempdir().full_path
-        fresh = os.path.join(root, "fresh")
-        errors = self._errors(
-            num_gpus=2,
-            device="gpu",
-            data_name="no_such_set",
-            optimizer="sgd",
-            momentum=0.5,
-            train_dir="/proc/nope",
-            trace_file=root,
-            graph_file=os.path.join(fresh, "graph"),
-            benchmark_log_dir=fresh,
-        )
-        starts = ("--num_gpus=2", "--data_name=no_such_set", "--momentum=0.5")
-        starts += ("--train_dir=/proc/nope", f"--trace_file={root}")
-        self.assertLen(errors, len(starts), errors)
-        for error, start in zip(errors, starts):
-            self.assertStartsWith(error, start + ":")
-            self.assertNotIn("\n", error)
-        self.assertEqual(os.listdir(root), [])
-
     def test_a_cluster_has_a_tower_on_every_device(self):
         spec = cluster_spec.local({"ps": 1, "worker": 3})
         settings = config.make(device="cpu", num_gpus=2, num_batches=5)
@@ -399,17 +376,6 @@ class PlanTest(parameterized.TestCase):
         self.assertEqual(plan.placement.gpu_split, 2)
         [error] = caught.exception.errors
         self.assertRegex(error, "^--local_cluster: 2 workers .*=2 to split")
-
-    def test_no_such_model(self):
-        with self.assertRaises(PlanError) as caught:
-            planning.make(config.make(model="lenett", device="cpu"), models.get)
-        [error] = caught.exception.errors
-        self.assertRegex(error, "--model=lenett: no such model; did you mean lenet")
-
-    def test_evaluation_of_synthetic_data(self):
-        [error] = self._errors(eval_at_end=True)
-        self.assertRegex(error, "^--eval_at_end: synthetic .* --data_name$")
-        self._make(eval_at_end=False)
 
     def test_settings_of_evaluations_that_there_are_not(self):
         model, flags = _model("digits"), {"num_batches": 5, "num_eval_batches": 3}

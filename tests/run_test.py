@@ -1,6 +1,5 @@
 """Whole runs in this process: their lines, their files, and what a resumed run does."""
 
-import contextlib
 import dataclasses
 import io
 import json
@@ -9,7 +8,6 @@ import re
 import shutil
 from unittest import mock
 
-import numpy as np
 import tensorflow as tf
 from absl.testing import parameterized
 
@@ -17,8 +15,7 @@ import models
 from flags import config
 from tests import digit_runs, trainer
 from towers import planning, run
-from towers.callbacks.stop_on_nan import NanLossError
-from towers.checkpoints import checkpoint, run_status
+from towers.checkpoints import run_status
 from towers.compute import flops
 from towers.data import order
 from towers.evaluation import eval_graph, watch
@@ -137,12 +134,6 @@ class PrepareTest(parameterized.TestCase):
         if name.endswith("pb"):
             nodes = tf.compat.v1.GraphDef.FromString(text).node
             self.assertLen(nodes, len(prepared.built.graph.as_graph_def().node))
-
-    def test_facts_of_the_run_are_logged(self):
-        folder = self.create_tempdir().full_path
-        _prepare(lambda name: digit_runs.small_model(), benchmark_log_dir=folder)
-        with open(os.path.join(folder, "benchmark_run.log")) as file:
-            self.assertEqual(json.load(file)["model_name"], "small")
 
 
 class OutputTest(digit_runs.Runs):
@@ -266,28 +257,6 @@ class OutputTest(digit_runs.Runs):
         [first] = [line for line in lines if line.startswith("1\timages/sec")]
         loss = float(first.split("\t")[2])
         self.assertAlmostEqual(of["loss", 11], loss, delta=6e-4)
-
-    def test_the_graph_as_binary_and_variables_on_all_towers(self):
-        path = os.path.join(self.create_tempdir(), "graph.pb")
-        lines = self.run_flags(
-            num_gpus=2, num_batches=1, graph_file=path, variable_update="replicated"
-        )
-        self.assertTrue(
-            any(line.endswith("on /device:CPU:0, /device:CPU:1") for line in lines)
-        )
-        with open(path, "rb") as file:
-            graph = v1.GraphDef.FromString(file.read())
-        names = [node.name for node in graph.node]
-        self.assertIn("variables/replica_1/logits/dense/kernel", names)
-
-    def test_the_graph_as_a_picture(self):
-        path = os.path.join(self.create_tempdir(), "new", "graph.svg")
-        self.run_flags(num_gpus=2, num_batches=1, graph_file=path)
-        with open(path, encoding="utf-8") as file:
-            text = file.read()
-        self.assertStartsWith(text, "<svg")
-        self.assertIn("small, 2 towers, parameter_server<", text)
-        self.assertIn("1  /device:CPU:1<", text)
 
     def test_a_run_without_a_folder_says_what_it_reached(self):
         lines = self.run_flags(num_batches=3, num_warmup_batches=0, eval_at_end=True)
@@ -456,63 +425,3 @@ class MishapsTest(digit_runs.Runs):
             self.assertIn("average_examples_per_sec", log.read())
         self.assertIn("MFU: not measured, as no memory is left to do so", lines)
         self.assertIn(f"Checkpoints are in {self.directory}.", lines)
-
-    def _train(self, num_batches, **options):
-        return self.run_flags(
-            num_gpus=2,
-            num_batches=num_batches,
-            num_warmup_batches=0,
-            save_model_steps=2,
-            train_dir=self.directory,
-            **options,
-        )
-
-    def test_a_nan_loss_keeps_the_checkpoints_before(self):
-        self._train(4)
-        # Whichever is seen first: a loss, or variables that were to be saved.
-        with self.assertRaises((NanLossError, checkpoint.NotFiniteError)) as caught:
-            self._train(9, init_learning_rate=1e30)
-        self.assertRegex(
-            str(caught.exception),
-            r"lower (--init_learning_rate|the learning rate); the last (whole one|"
-            rf"checkpoint) is {self.directory}/model.ckpt-4",
-        )
-        self.assertEqual(self.steps()[-1], 4)
-        for value in self.values(step=4).values():
-            self.assertTrue(np.all(np.isfinite(value)))
-
-    def test_a_truncated_checkpoint_costs_the_steps_since_the_one_before(self):
-        self._train(6)
-        wanted = self.values()
-        path = os.path.join(self.directory, "model.ckpt-6.data-00000-of-00001")
-        with open(path, "r+b") as file:
-            file.truncate(os.path.getsize(path) // 2)
-        lines = self._train(6)
-        self.assertTrue(any("cannot be read" in line for line in lines), lines)
-        self.assertIn(f"Resuming from {self.directory}/model.ckpt-4", lines)
-        trainer.assert_same_bits(wanted, self.values())
-
-    def test_a_checkpoint_of_another_model(self):
-        self._train(2)
-        names = set(os.listdir(self.directory))
-        with self.assertRaisesRegex(
-            ValueError, r"of another model .*not in it: conv1/.*only in it: block/"
-        ) as caught:
-            self._train(4, get_model=lambda name: models.get("lenet"))
-        self.assertNotIn("\n", str(caught.exception))
-        self.assertEqual(set(os.listdir(self.directory)), names)
-
-    def test_a_checkpoint_that_cannot_be_written(self):
-        self._train(2)
-        wanted = self.values()
-        in_the_way = f"{self.directory}/model.ckpt-4.data-00000-of-00001/x"
-        os.makedirs(in_the_way)
-        with self.assertRaisesRegex(
-            checkpoint.CheckpointError, rf"step 4 .*{self.directory}/model.ckpt-2$"
-        ):
-            self._train(4)
-        trainer.assert_same_bits(wanted, self.values())
-        with contextlib.redirect_stderr(io.StringIO()) as printed:
-            self._train(6)  # which is saved at its end
-        self.assertRegex(printed.getvalue(), "step 4 could .*training goes on")
-        self.assertEqual(self.steps(), [2, 6])

@@ -261,20 +261,6 @@ class TrainTest(absltest.TestCase):
         self.assertEqual(digit_runs.accuracies(lines), digit_runs.accuracies(straight))
         self._assert_same_end(directory)
 
-    def test_interrupted_before_the_first_step(self):
-        for number, status in ((signal.SIGINT, 130), (signal.SIGTERM, 143)):
-            flags = ("--model=resnet110", "--num_gpus=2", "--train_dir=none")
-            process = self._fork(*flags)
-            process.line("^Generating training model")
-            process.send(number)
-            exit_status, lines, errors = process.ended()
-            self.assertEqual((exit_status, errors), (status, []))
-            self.assertRegex(
-                lines[-1], f"^Stopped by {number.name}: nothing was saved; the same"
-            )
-            self.assertNotIn("Initializing graph", lines)
-            self.assertNotIn("none", os.listdir(self.folder))
-
     def test_flags_are_looked_at_only(self):
         folder = os.path.join(self.create_tempdir(), "fresh")
         flags = ["--check_flags", f"--train_dir={folder}", "--num_gpus=2"]

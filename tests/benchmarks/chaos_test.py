@@ -4,7 +4,6 @@ Kills themselves are tested in `survival_test`.
 """
 
 import os
-import re
 import types
 
 import tensorflow as tf
@@ -90,21 +89,11 @@ class ChaosTest(absltest.TestCase):
         record.save()
         again = chaos.Record(path, {"kills": 2})
         self.assertEqual(again.wanted, record.wanted)
-        line, title, _, *rows = again.total()
+        self.assertEqual(again.total(), record.total())
         self.assertEqual(
-            line,
+            again.total()[0],
             "4 kills in 2 runs, 2.00 [1.00, 3.00] s from a kill to the next step "
             "(median, least, most), lost: a",
-        )
-        self.assertEqual(again.total(), record.total())
-        self.assertRegex(title, "^seconds after a kill  kills  +noticed  +all there")
-        self.assertEqual(
-            [re.split("  +", row) for row in rows],
-            [
-                ["ps", "2", "0.250 [0.200, 0.300]", "1.20 [0.500, 1.90]"]
-                + ["0.550 [0.300, 0.800]", "2.00 [1.00, 3.00]"],
-                ["while it recovers", "1", "-", "-", "-", "2.00 [2.00, 2.00]"],
-            ],
         )
         with self.assertRaisesRegex(ValueError, "is of other settings"):
             chaos.Record(path, {"kills": 3})

@@ -58,16 +58,6 @@ class ClusterSpeedTest(absltest.TestCase):
         for name in cluster_speed.SYSTEMS:
             self.assertIn("--num_batches=40", self._argv(name))
 
-    def test_what_is_missing_is_said(self):
-        with unittest.mock.patch.object(
-            cluster_speed.machine, "versions", return_value={"tensorflow": "2"}
-        ):
-            usable = cluster_speed.usable(_PLACES)
-        self.assertEqual(usable["towers"], "")
-        for name in ("keras", "keras_ps"):
-            self.assertEqual(usable[name], "old_py has no tf-keras")
-        self.assertEqual(usable["tf_cnn_benchmarks"], "old_py has no tf-keras")
-
     def test_nothing_that_can_run_is_an_error(self):
         lacking = unittest.mock.patch.object(
             cluster_speed.machine, "versions", return_value={}

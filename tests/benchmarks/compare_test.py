@@ -103,11 +103,6 @@ class CompareTest(parameterized.TestCase):
         self.assertEqual((status, run.call_count), (0, 5))
         self.assertRegex(said, r"\nn:1x4 +3\.00 \[2\.00, 4\.00\]")
 
-    def test_ours_alone(self):
-        status, said = _compare("--cases=n:1x4", "--rounds=1", "--systems=fast")
-        self.assertEqual(status, 0)
-        self.assertNotIn("peer", said)
-
     def test_nothing_to_run(self):
         status, said = _compare("--systems=absent")
         self.assertEqual(status, 2)

@@ -24,7 +24,3 @@ class EvaluationMemoryTest(absltest.TestCase):
         held = bytearray(os.urandom(2**26))
         self.assertGreater(evaluation_memory.resident() - before, 2**25)
         del held
-
-    def test_report(self):
-        lines = evaluation_memory.report({"run": [90.0, 110.0, 100.0]})
-        self.assertEqual(lines[2].split(), "run 100 [90.0, 110]".split())

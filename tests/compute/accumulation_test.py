@@ -9,7 +9,6 @@ from absl.testing import parameterized
 
 from models.model import Model
 from tests import trainer
-from towers.session import loop
 
 _ROWS = 24  # of a step, in every test
 
@@ -58,13 +57,6 @@ class AccumulationTest(tf.test.TestCase, parameterized.TestCase):
             for t, r in ((1, 1), (2, 3))
         ]
         self.assertLess(trainer.difference(*ends), 1e-5)
-
-    def test_steps_inside_the_graph_are_the_same_bit_for_bit(self):
-        one_tower = _trained(2, 3)
-        training = _made(2, 3)
-        training.add_loop().start()
-        loop.run(training.train, training.session, [], last_step=6, steps_per_loop=4)
-        trainer.assert_same_bits(one_tower, training.values())
 
     def test_a_checkpoint_does_not_know_the_rounds(self):
         directory = tempfile.mkdtemp(dir=self.get_temp_dir())

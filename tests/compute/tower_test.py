@@ -243,15 +243,6 @@ class TowerTest(tf.test.TestCase):
             with self.assertRaisesRegex(ValueError, "noisy.*stateful.*nn.dropout"):
                 _trace(_model(("noisy", noisy)), create)
 
-    def test_variables_without_get_variable_are_refused(self):
-        def own(x, nn):
-            return nn.flatten(x) @ tf.Variable(tf.ones([32, 3]), name="mine")
-
-        with tf.Graph().as_default():
-            create = _Store().create
-            with self.assertRaisesRegex(ValueError, "mine.*get_variable"):
-                _trace(_model(("own", own)), create)
-
     def test_regularizers_are_refused(self):
         def head(x, nn):
             w = v1.get_variable("w", [32, 3], regularizer=tf.nn.l2_loss)

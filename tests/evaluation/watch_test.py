@@ -122,14 +122,6 @@ class WatchTest(digit_runs.Runs):
         [(_, count)] = digit_runs.accuracies(self._evaluate(num_eval_epochs=0.001))
         self.assertEqual(count, 1)
 
-    def test_a_truncated_checkpoint(self):
-        path = os.path.join(self.directory, "model.ckpt-46.data-00000-of-00001")
-        with open(path, "r+b") as file:
-            file.truncate(100)
-        lines = self._evaluate()
-        self.assertRegex(lines[0], "model.ckpt-46 cannot be read .* the one before")
-        self.assertEqual(digit_runs.accuracies(lines), [self.at_40])
-
     def test_each_checkpoint_once_though_the_newest_is_another(self):
         """One that comes while the newest is looked for; then one that is broken."""
         self._forget(46)

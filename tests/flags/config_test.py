@@ -151,15 +151,6 @@ class CheckTest(parameterized.TestCase):
     def test_illegal(self, line, sentence):
         self.assertEqual(errors(**flag_lines.settings(line)), [sentence])
 
-    def test_all_errors_are_found_at_once(self):
-        problems = errors(
-            num_gpus=0, optimizer="x", num_batches=1, num_epochs=1, eval=True
-        )
-        self.assertEqual(
-            [error.split(":")[0] for error in problems],
-            ["--num_gpus=0", "--optimizer=x", "--num_batches=1", "--eval"],
-        )
-
     def test_a_value_that_is_wrong_breaks_no_rule_besides(self):
         problems = errors(
             eval_during_training_every_n_steps=0, stop_at_top_1_accuracy=0.5

@@ -43,16 +43,6 @@ class VerifyTest(absltest.TestCase):
         self.assertEqual(settings.verify.variable_update, ("independent", "replicated"))
         self.assertEqual(settings.verify.num_towers, (2, 3))
 
-    def test_all_errors_together(self):
-        with self.assertRaises(parse.UsageError) as caught:
-            parsed(
-                "--num_gpus=2", "--bound=0", "--variable_update=none", "--num_step=1"
-            )
-        starts = [error.split(":")[0] for error in caught.exception.errors]
-        wrong = ["--num_gpus", "--num_step=1", "--variable_update=none", "--bound=0.0"]
-        self.assertEqual(starts, wrong)
-        self.assertIsInstance(caught.exception.config, config.VerifyConfig)
-
     def test_a_run_refuses_them(self):
         with self.assertRaises(parse.UsageError) as caught:
             parse.parse(["train", "--num_towers=2"], {})

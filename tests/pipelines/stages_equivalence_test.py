@@ -59,6 +59,9 @@ def _made(towers=1, how=None, *, normal=False, **options):
     )
 
 
+_NORM, _RECOMPUTE = dict(normal=True), ("none", "stage", "block")
+
+
 @functools.cache
 def _whole(normal=False):
     """What one whole tower comes to."""
@@ -73,11 +76,20 @@ class EqualTest(tf.test.TestCase, parameterized.TestCase):
         (2, Pipeline(2, 4, "1f1b", cut=(2, 4))),
         (2, Pipeline(2, 2, "interleaved", 2, cut=(1, 2, 3, 4), recompute="block")),
         (4, Pipeline(2, 4, "1f1b", cut=(3, 4))),
+        # Batch norm of one micro-batch, or of all as one, moving averages included.
+        *((1, Pipeline(2, 1, cut=(1, 4), recompute=how), _NORM) for how in _RECOMPUTE),
+        (1, Pipeline(2, 4, "gpipe", cut=(1, 4)), _NORM, "tower"),
+        (1, Pipeline(1, 4, "gpipe", cut=(4,), recompute="stage"), _NORM, "tower"),
+        # Stage 0 has both micro-batches before it sends one back.
+        (1, Pipeline(2, 2, cut=(2, 4)), _NORM, "tower"),
+        (2, Pipeline(2, 1, cut=(1, 4)), _NORM, "sync"),
+        (2, Pipeline(2, 4, "gpipe", cut=(2, 4), recompute="block"), _NORM, "sync"),
+        (2, Pipeline(2, 1, "interleaved", 2, cut=(1, 2, 3, 4)), _NORM, "sync"),
     )
-    def test_any_number_of_towers_and_stages(self, towers, how):
-        whole = _whole()
-        values = _made(towers, how).start().steps(STEPS)
-        self.assertLess(trainer.difference(whole, values), BOUND)
+    def test_equals_one_tower(self, towers, how, both=None, batch_norm="micro_batch"):
+        whole = _whole(**(both or {}))
+        actual = _made(towers, how, batch_norm=batch_norm, **(both or {}))
+        self.assertLess(trainer.difference(whole, actual.start().steps(STEPS)), BOUND)
 
     @parameterized.parameters(
         dict(variable_update="replicated"),
@@ -107,34 +119,12 @@ class EqualTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual(values["position"], limit)
         self.assertLess(trainer.difference(whole, values), BOUND)
 
-    @parameterized.parameters("none", "stage", "block")
-    def test_batch_norm_of_whole_batches(self, recompute):
-        whole = _whole(normal=True)
-        how = Pipeline(2, 1, cut=(1, 4), recompute=recompute)
-        values = _made(1, how, normal=True).start().steps(STEPS)
-        self.assertLess(trainer.difference(whole, values), BOUND)
-
     def test_batch_norm_of_micro_batches_does_not_depend_on_the_cut(self):
         one_stage = Pipeline(1, 4, cut=(4,))
         two = Pipeline(2, 4, "gpipe", cut=(1, 4), recompute="block")
         first = _made(1, one_stage, normal=True).start().steps(STEPS)
         values = _made(1, two, normal=True).start().steps(STEPS)
         self.assertLess(trainer.difference(first, values), BOUND)
-
-    @parameterized.parameters(
-        (1, Pipeline(2, 4, "gpipe", cut=(1, 4)), "tower"),
-        (1, Pipeline(1, 4, "gpipe", cut=(4,), recompute="stage"), "tower"),
-        (2, Pipeline(2, 1, cut=(1, 4)), "sync"),
-        (2, Pipeline(2, 4, "gpipe", cut=(2, 4), recompute="block"), "sync"),
-        (2, Pipeline(2, 1, "interleaved", 2, cut=(1, 2, 3, 4)), "sync"),
-        # Stage 0 has both micro-batches before it sends one back.
-        (1, Pipeline(2, 2, cut=(2, 4)), "tower"),
-    )
-    def test_batch_norm_of_micro_batches_as_one(self, towers, how, batch_norm):
-        """One tower on the joined batch, gradients and moving averages included."""
-        whole = _whole(normal=True)
-        actual = _made(towers, how, normal=True, batch_norm=batch_norm)
-        self.assertLess(trainer.difference(whole, actual.start().steps(STEPS)), BOUND)
 
     @parameterized.parameters("replicated", "distributed_replicated", "relaxed")
     def test_batch_norm_of_all_towers_in_other_modes(self, mode):

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import itertools
 from unittest import mock
 
 import tensorflow as tf
@@ -111,57 +112,59 @@ def _check(name="planted", planted=None, *, towers=3, **settings):
     mean_check.check(options, where, config, sessions.Local(), modes=modes)
 
 
+def _passing():
+    """(mode, settings) of what takes the mean."""
+    bfloat16, exact = dict(dtype=tf.bfloat16), ("parameter_server", "replicated")
+    rounds = dict(bfloat16, accumulate_steps=3)
+    for name in VARIABLE_UPDATES:
+        for settings in (bfloat16, dict(towers=1), rounds):
+            yield name, settings
+    yield "replicated", dict(rounds, towers=1)
+    for spec in (*usable("cpu"), "pscpu:1k:xring#2"):
+        yield from (
+            (name, dict(all_reduce_spec=spec, towers=4)) for name in _ALL_REDUCE
+        )
+    for shards in (Shards(2, 2), Shards(3, 1), Shards(1, 3)):
+        for name in (*exact, "independent", "asynchronous"):
+            yield name, dict(bfloat16, shards=shards)
+    for name in exact:
+        yield name, dict(xla_compile=True)
+        for settings in (
+            dict(shards=Shards(2, 2)),
+            dict(shards=Shards(2, 2), accumulate_steps=3),
+            dict(shards=Shards(2, 2), pipeline=Pipeline(2, 4)),
+            dict(shards=Shards(3, 3), pipeline=Pipeline(1, 2, recompute="block")),
+            dict(shards=Shards(2, 2), pipeline=Pipeline(2, 4, "interleaved", 2)),
+            dict(pipeline=Pipeline(2, 8, "gpipe")),
+            dict(pipeline=Pipeline(2, 4, "interleaved", 2, recompute="block")),
+            dict(pipeline=Pipeline(1, 3, recompute="stage")),
+        ):
+            yield name, settings
+    for name, grow_every in itertools.product((*exact, "independent"), (0, 5)):
+        scaling = LossScaling(2.0**40, grow_every=grow_every)
+        yield name, dict(dtype=tf.float16, loss_scaling=scaling)
+    for batch_norm, settings in (
+        ("sync", {}),
+        ("sync", bfloat16),
+        ("sync", dict(towers=1)),
+        ("sync", dict(pipeline=Pipeline(2, 4, "gpipe"))),
+        ("sync_micro_batch", dict(accumulate_steps=2)),
+        ("sync_micro_batch", dict(pipeline=Pipeline(2, 4))),
+    ):
+        yield "replicated", dict(settings, batch_norm=batch_norm)
+    yield "replicated", dict(gradient_repacking=2)
+    yield "replicated", dict(agg_small_grads_max_bytes=1024)
+    yield "replicated", dict(compact_gradient_transfer=tf.bfloat16)
+    yield "parameter_server", dict(compact_gradient_transfer=tf.float16)
+    yield "parameter_server", dict(sparse_to_dense_grads=True)
+    yield "asynchronous", dict(staleness_lr=True)
+    yield "asynchronous", dict(max_staleness=0)
+
+
 class CheckTest(parameterized.TestCase):
-    @parameterized.product(
-        name=list(VARIABLE_UPDATES), how=((tf.bfloat16, 3), (tf.float32, 1))
-    )
-    def test_passes_every_mode(self, name, how):
-        dtype, towers = how
-        _check(name, dtype=dtype, towers=towers)
-
-    @parameterized.product(name=_ALL_REDUCE, spec=[*usable("cpu"), "pscpu:1k:xring#2"])
-    def test_passes_every_reduction(self, name, spec):
-        _check(name, all_reduce_spec=spec, towers=4)
-
-    @parameterized.parameters(
-        *((name, 3) for name in VARIABLE_UPDATES), ("replicated", 1)
-    )
-    def test_passes_with_accumulation(self, name, towers):
-        _check(name, towers=towers, dtype=tf.bfloat16, accumulate_steps=3)
-
-    @parameterized.product(
-        name=("parameter_server", "replicated"),
-        cut=(
-            Pipeline(2, 8, "gpipe"),
-            Pipeline(2, 4, "interleaved", 2, recompute="block"),
-            Pipeline(1, 3, recompute="stage"),
-        ),
-    )
-    def test_passes_with_stages(self, name, cut):
-        _check(name, pipeline=cut)
-
-    @parameterized.product(
-        name=("parameter_server", "replicated", "independent", "asynchronous"),
-        how=(
-            (Shards(2, 2), tf.float32),
-            (Shards(2, 2), tf.bfloat16),
-            (Shards(3, 1), tf.bfloat16),
-            (Shards(1, 3), tf.bfloat16),
-        ),
-    )
-    def test_passes_with_shards(self, name, how):
-        shards, dtype = how
-        _check(name, shards=shards, dtype=dtype)
-
-    @parameterized.parameters(
-        dict(shards=Shards(2, 2), pipeline=Pipeline(2, 4)),
-        dict(shards=Shards(3, 3), pipeline=Pipeline(1, 2, recompute="block")),
-        dict(shards=Shards(2, 2), pipeline=Pipeline(2, 4, "interleaved", 2)),
-        dict(shards=Shards(2, 2), accumulate_steps=3),
-    )
-    def test_passes_with_shards_of_pieces(self, **settings):
-        _check("parameter_server", **settings)
-        _check("replicated", **settings)
+    @parameterized.parameters(*_passing())
+    def test_passes(self, name, settings):
+        _check(name, **settings)
 
     @parameterized.parameters(
         ("_gradients", "moved probe/vector_29 by -2 in step 1, not by -1"),
@@ -182,21 +185,6 @@ class CheckTest(parameterized.TestCase):
             self.assertRaisesRegex(mean_check.NotTheMeanError, sentence),
         ):
             _check("replicated", shards=Shards(2))
-
-    @parameterized.parameters("parameter_server", "independent")
-    def test_passes_compiled_towers(self, name):
-        _check(name, xla_compile=True)
-
-    @parameterized.parameters(
-        {},
-        {"accumulate_steps": 2, "batch_norm": "sync_micro_batch"},
-        {"dtype": tf.bfloat16},
-        {"towers": 1},
-        {"pipeline": Pipeline(2, 4, "gpipe")},
-        {"pipeline": Pipeline(2, 4), "batch_norm": "sync_micro_batch"},
-    )
-    def test_passes_batch_norm_over_all_towers(self, **settings):
-        _check("replicated", **{"batch_norm": "sync", **settings})
 
     def test_finds_towers_that_add_up_what_batch_norm_averages(self):
         with (
@@ -221,25 +209,6 @@ class CheckTest(parameterized.TestCase):
             ),
         ):
             _check("replicated", pipeline=Pipeline(2, 2))
-
-    @parameterized.product(
-        name=("parameter_server", "replicated", "independent"),
-        scaling=(LossScaling(2.0**40), LossScaling(2.0**40, grow_every=5)),
-    )
-    def test_passes_with_a_loss_scale(self, name, scaling):
-        _check(name, dtype=tf.float16, loss_scaling=scaling)
-
-    @parameterized.parameters(
-        ("replicated", {"gradient_repacking": 2}),
-        ("replicated", {"agg_small_grads_max_bytes": 1024}),
-        ("replicated", {"compact_gradient_transfer": tf.bfloat16}),
-        ("parameter_server", {"compact_gradient_transfer": tf.float16}),
-        ("parameter_server", {"sparse_to_dense_grads": True}),
-        ("asynchronous", {"staleness_lr": True}),
-        ("asynchronous", {"max_staleness": 0}),
-    )
-    def test_passes_with_every_setting(self, name, exchange):
-        _check(name, **exchange)
 
     @parameterized.parameters(
         (_Sums, "moved probe/vector_29 by -3 in step 1, not by -1: that is their sum"),

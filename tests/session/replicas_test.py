@@ -8,7 +8,6 @@ import numpy as np
 import tensorflow as tf
 from absl.testing import parameterized
 
-from flags import config
 from tests import digit_runs, trainer
 from towers import train
 from towers.callbacks.base import TrainingError
@@ -136,19 +135,3 @@ class RunTest(digit_runs.Runs):
             self.assertEqual(train.main(["train", "--device=cpu"]), 1)
         lines = said.getvalue().splitlines()
         self.assertEqual(lines[-1], "error: after step 4, they differ")
-
-    @parameterized.parameters(*VARIABLE_UPDATES)
-    def test_refused_where_replicas_need_not_be_equal(self, name):
-        settings = config.make(variable_update=name, check_replicas_every=4)
-        problems = config.check(settings, {"variable_update": VARIABLE_UPDATES})
-        errors = [problem.sentence() for problem in problems]
-        equal = name in ("replicated", "relaxed", "distributed_replicated")
-        self.assertEqual(
-            errors,
-            []
-            if equal
-            else [
-                "--check_replicas_every=4: needs --variable_update=replicated, "
-                "--variable_update=distributed_replicated or --variable_update=relaxed"
-            ],
-        )

@@ -1,7 +1,5 @@
 """A Chrome trace of a real step."""
 
-import contextlib
-import io
 import json
 import os
 
@@ -100,14 +98,3 @@ class TraceStepTest(parameterized.TestCase):
             said,
             [f"{path} is not written: it is about step 2, which this run did not take"],
         )
-
-    def test_a_full_disk(self):
-        training = _looping()
-        path = os.path.join(self.create_tempdir(), "trace.json")
-        side = SideOutputs()
-        hook = trace.TraceStep(training.train, path, step=3, console=print, side=side)
-        with contextlib.redirect_stderr(io.StringIO()) as printed:
-            trainer.run_on_full_disk(training, hook)
-        self.assertRegex(printed.getvalue(), f"trace .* {path} .*too large")
-        self.assertEqual(training.session.run(training.train.global_step), 5)
-        self.assertFalse(os.path.exists(path))  # no half of it

@@ -15,7 +15,6 @@ from towers.errors.cache_file import CacheFile
 from towers.gradients.reduction import REDUCTIONS, usable
 from towers.session import tune
 from towers.variable_update.modes import VARIABLE_UPDATES
-from towers.variable_update.synchronous import ParameterServer
 
 _TREE = tune.TrainingChoice("replicated", "tree")
 
@@ -135,13 +134,6 @@ class TuneTest(digit_runs.Runs):
         with self.assertRaisesRegex(ValueError, "^variable_update=auto: .*no such"):
             tune.choose(plan, self.lines.append, again=True, measured=broken)
 
-    def test_steps_are_timed(self):
-        plan = self._plan(num_gpus=2)
-        for way in (tune.DEFAULT, _TREE):
-            seconds = tune.measure(plan, way)
-            self.assertLen(seconds, tune.STEPS)
-            self.assertGreater(min(seconds), 0)
-
     def test_the_run_is_that_of_the_mode_written_out(self):
         auto = config.make(variable_update="auto", num_gpus=2)
         self.assertEqual(
@@ -182,6 +174,3 @@ class TuneTest(digit_runs.Runs):
         self.assertLen(commands[1], 2)
         self.assertLen(commands[2], 1)
         self.assertLen(os.listdir(f"{self.home}/towers/variable_update"), 1)
-
-    def test_the_default_is_a_mode(self):
-        self.assertIs(VARIABLE_UPDATES[tune.DEFAULT.variable_update], ParameterServer)

@@ -73,22 +73,3 @@ class ResultsTest(absltest.TestCase):
         lines = _results().failure_lines()
         self.assertLen(lines, 3)
         self.assertIn("b failed on n:1x4 in round 2: out of luck", lines)
-
-    def test_summary(self):
-        summary = _results().summary()
-        self.assertEqual(
-            summary["against"]["b"]["n:2x2"], {"median": 1.75, "least": 0.5, "most": 3}
-        )
-        self.assertIsNone(summary["against"]["c"]["n:2x2"])
-        self.assertEqual(summary["scaling"]["a"]["n:2x2"]["median"], 0.825)
-
-    def test_nothing_measured_yet(self):
-        results = Results(cases.parse_list("n:1x4,n:2x2"), ["a", "b"], [])
-        for lines in (
-            results.speed_table(),
-            results.ratio_table(),
-            results.scaling_table(),
-        ):
-            self.assertGreater(len(lines), 2)
-        self.assertEmpty(results.failure_lines())
-        results.summary()
