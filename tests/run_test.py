@@ -8,6 +8,7 @@ import re
 import shutil
 from unittest import mock
 
+import numpy as np
 import tensorflow as tf
 from absl.testing import parameterized
 
@@ -15,7 +16,7 @@ import models
 from flags import config
 from tests import digit_runs, trainer
 from towers import planning, run
-from towers.checkpoints import run_status
+from towers.checkpoints import checkpoint, run_status
 from towers.compute import flops
 from towers.data import order
 from towers.evaluation import eval_graph, watch
