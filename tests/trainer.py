@@ -26,12 +26,23 @@ v1 = tf.compat.v1
 MOMENTUM = Update("momentum", Piecewise((0.05,)), weight_decay=1e-3)
 
 
-def model_of(*blocks, name: str = "chain", **parts) -> Model:
-    """A chain of blocks, named by their functions, for images of `random_source`."""
+def model_of(
+    *blocks, name: str = "chain", shape=(4, 4, 1), num_classes: int = 5, **parts
+) -> Model:
+    """A chain of blocks for images, by default those of `random_source`.
+
+    Args:
+      *blocks: functions, whose names are the blocks', or (name, function).
+      name: of the model.
+      shape: of an image.
+      num_classes: of the labels.
+      **parts: of `Model`.
+    """
+    pairs = ((b.__name__, b) if callable(b) else b for b in blocks)
     return Model(
         name=name,
-        blocks=tuple((block.__name__, block) for block in blocks),
-        inputs=Images(shape=(4, 4, 1), num_classes=5),
+        blocks=tuple(pairs),
+        inputs=Images(shape=shape, num_classes=num_classes),
         recipe=Recipe(batch_size=4, schedule=Schedule(rates=(0.1,))),
         **parts,
     )

@@ -3,7 +3,7 @@
 import tensorflow as tf
 from absl.testing import absltest
 
-from models.model import Images, Model, Recipe, Schedule
+from models.model import Model
 from tests import in_process_cluster, trainer
 from towers import graph
 from towers.layout import placement
@@ -56,16 +56,12 @@ def _unembed(x, nn):
 
 def _model() -> Model:
     """With tied blocks on different stages, batch norm and dropout."""
-    return Model(
+    return trainer.model_of(
+        ("embed", _embed),
+        ("normal", _normal),
+        ("hidden", _hidden),
+        ("unembed", _unembed),
         name="tied",
-        blocks=(
-            ("embed", _embed),
-            ("normal", _normal),
-            ("hidden", _hidden),
-            ("unembed", _unembed),
-        ),
-        inputs=Images(shape=(4, 4, 1), num_classes=5),
-        recipe=Recipe(batch_size=4, schedule=Schedule(rates=(0.1,))),
     )
 
 

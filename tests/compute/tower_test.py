@@ -3,8 +3,7 @@
 import numpy as np
 import tensorflow as tf
 
-from models.model import Images, Model, Recipe, Schedule
-from tests import arrays
+from tests import arrays, trainer
 from towers.compute import copy_tower, nodes, tower
 from towers.data import synthetic
 from towers.data.source import Request
@@ -13,12 +12,7 @@ v1 = tf.compat.v1
 
 
 def _model(*blocks):
-    return Model(
-        name="test",
-        blocks=blocks,
-        inputs=Images(shape=(4, 4, 2), num_classes=3),
-        recipe=Recipe(batch_size=4, schedule=Schedule(rates=(0.1,))),
-    )
+    return trainer.model_of(*blocks, name="test", shape=(4, 4, 2), num_classes=3)
 
 
 def _conv(x, nn):

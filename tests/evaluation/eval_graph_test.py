@@ -10,7 +10,6 @@ import numpy as np
 import tensorflow as tf
 from absl.testing import parameterized
 
-from models.model import Images, Model, Recipe, Schedule
 from tests import trainer
 from towers.compute.tower import TowerSpec
 from towers.data import inputs
@@ -40,11 +39,8 @@ def _model():
     def logits(x, nn):
         return nn.dense(nn.dropout(nn.flatten(x), 0.5), nn.num_classes)
 
-    return Model(
-        name="linear",
-        blocks=(("logits", logits),),
-        inputs=Images(shape=(3, 3, 2), num_classes=NUM_CLASSES),
-        recipe=Recipe(batch_size=4, schedule=Schedule(rates=(0.1,))),
+    return trainer.model_of(
+        logits, name="linear", shape=(3, 3, 2), num_classes=NUM_CLASSES
     )
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import tensorflow as tf
 from absl.testing import parameterized
 
-from models.model import Images, Model, Recipe, Schedule
+from models.model import Model
 from tests import arrays, trainer
 from towers.gradients import sparse
 from towers.optimizers.learning_rate import Piecewise
@@ -31,11 +31,8 @@ def _bag_of_words() -> Model:
     def logits(x, nn):
         return nn.dense(x, nn.num_classes)
 
-    return Model(
-        name="bag_of_words",
-        blocks=(("embed", embed), ("logits", logits)),
-        inputs=Images(shape=(_LENGTH, 1, 1), num_classes=3),
-        recipe=Recipe(batch_size=4, schedule=Schedule(rates=(0.1,))),
+    return trainer.model_of(
+        embed, logits, name="bag_of_words", shape=(_LENGTH, 1, 1), num_classes=3
     )
 
 

@@ -5,7 +5,8 @@ import dataclasses
 import tensorflow as tf
 from absl.testing import parameterized
 
-from models.model import Images, Model, Recipe, Schedule
+from models.model import Model
+from tests import trainer
 from towers.compute import tower
 from towers.pipelines import segment
 
@@ -36,12 +37,7 @@ def _model(way: str = "added") -> Model:
     def last(x, nn):
         return _WAYS[way](x, seen[0])
 
-    return Model(
-        name="skips",
-        blocks=(("first", first), ("middle", middle), ("last", last)),
-        inputs=Images(shape=(2, 2, 1), num_classes=5),
-        recipe=Recipe(batch_size=4, schedule=Schedule(rates=(0.1,))),
-    )
+    return trainer.model_of(first, middle, last, name="skips", shape=(2, 2, 1))
 
 
 class ChainTest(tf.test.TestCase, parameterized.TestCase):

@@ -4,8 +4,7 @@ import numpy as np
 import tensorflow as tf
 from absl.testing import parameterized
 
-from models.model import Images, Model, Recipe, Schedule
-from tests import arrays
+from tests import arrays, trainer
 from towers.compute import tower
 from towers.pipelines import calls, chunk, segment
 
@@ -38,12 +37,7 @@ _SIZE = 2
 
 
 def _chunk(*, apart=True, recomputed=False, micro_batches=2):
-    model = Model(
-        name="test",
-        blocks=_BLOCKS,
-        inputs=Images(shape=(2, 2, 2), num_classes=3),
-        recipe=Recipe(batch_size=_SIZE, schedule=Schedule(rates=(0.1,))),
-    )
+    model = trainer.model_of(*_BLOCKS, name="test", shape=(2, 2, 2), num_classes=3)
     segments = segment.trace(
         tower.TowerSpec(model=model, num_classes=3),
         [[block] for block in _BLOCKS] if apart else [_BLOCKS],

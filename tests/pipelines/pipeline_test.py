@@ -8,8 +8,7 @@ import numpy as np
 import tensorflow as tf
 from absl.testing import parameterized
 
-from models.model import Images, Model, Recipe, Schedule
-from tests import arrays
+from tests import arrays, trainer
 from towers.compute import copy_tower, flops, tower
 from towers.layout import schedule
 from towers.layout.stages import RECOMPUTE, Pipeline
@@ -116,12 +115,7 @@ class _Run:
     def __init__(
         self, blocks, how=None, *, seen=_BATCH, training=True, dtype=tf.float32
     ):
-        model = Model(
-            name="test",
-            blocks=blocks,
-            inputs=Images(shape=(4, 4, 2), num_classes=3),
-            recipe=Recipe(batch_size=_BATCH, schedule=Schedule(rates=(0.1,))),
-        )
+        model = trainer.model_of(*blocks, name="test", shape=(4, 4, 2), num_classes=3)
         task = tower.TowerSpec(
             model=model, num_classes=3, training=training, dtype=dtype, pipeline=how
         )

@@ -7,7 +7,7 @@ from unittest import mock
 import tensorflow as tf
 from absl.testing import parameterized
 
-from models.model import Images, Model, Recipe, Schedule
+from models.model import Model
 from tests import trainer
 from towers.compute import tower
 from towers.layout import placement, schedule
@@ -33,17 +33,13 @@ def _logits(x, nn):
 
 
 def _model() -> Model:
-    return Model(
+    return trainer.model_of(
+        ("conv", _conv),
+        ("more", _conv),
+        ("wide", _wide),
+        ("wider", _wide),
+        ("logits", _logits),
         name="chain",
-        blocks=(
-            ("conv", _conv),
-            ("more", _conv),
-            ("wide", _wide),
-            ("wider", _wide),
-            ("logits", _logits),
-        ),
-        inputs=Images(shape=(4, 4, 1), num_classes=5),
-        recipe=Recipe(batch_size=4, schedule=Schedule(rates=(0.1,))),
     )
 
 

@@ -5,7 +5,7 @@ import itertools
 import tensorflow as tf
 from absl.testing import parameterized
 
-from models.model import Images, Model, Recipe, Schedule
+from tests import trainer
 from towers.compute import tower
 from towers.pipelines import segment
 
@@ -44,12 +44,7 @@ def _reader(shape=(), dtype=tf.float32, reuse=v1.AUTO_REUSE, **options):
 
 
 def _trace(*groups, blocks=_BLOCKS, variables_made=None, **options):
-    model = Model(
-        name="test",
-        blocks=blocks,
-        inputs=Images(shape=(4, 4, 2), num_classes=3),
-        recipe=Recipe(batch_size=2, schedule=Schedule(rates=(0.1,))),
-    )
+    model = trainer.model_of(*blocks, name="test", shape=(4, 4, 2), num_classes=3)
     task = tower.TowerSpec(
         model=model, num_classes=3, training=options.pop("training", True)
     )

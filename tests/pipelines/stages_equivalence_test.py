@@ -6,7 +6,7 @@ import functools
 import tensorflow as tf
 from absl.testing import parameterized
 
-from models.model import Images, Model, Recipe, Schedule
+from models.model import Model
 from tests import trainer
 from towers.layout.stages import Pipeline
 from towers.optimizers.learning_rate import Piecewise
@@ -35,17 +35,7 @@ def _model(normal: bool = False) -> Model:
     def logits(x, nn):
         return nn.dense(x, nn.num_classes)
 
-    return Model(
-        name="chain",
-        blocks=(
-            ("features", features),
-            ("hidden", hidden),
-            ("more", hidden),
-            ("logits", logits),
-        ),
-        inputs=Images(shape=(4, 4, 1), num_classes=5),
-        recipe=Recipe(batch_size=4, schedule=Schedule(rates=(0.1,))),
-    )
+    return trainer.model_of(features, hidden, ("more", hidden), logits, name="chain")
 
 
 def _made(towers=1, how=None, *, normal=False, **options):

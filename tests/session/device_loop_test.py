@@ -4,7 +4,6 @@ import numpy as np
 import tensorflow as tf
 from absl.testing import parameterized
 
-from models.model import Images, Model, Recipe, Schedule
 from tests import trainer
 from towers.callbacks.base import NEVER, Callback
 from towers.callbacks.evaluate import Evaluate
@@ -43,11 +42,12 @@ def _logits(x, nn):
 
 
 def _model():
-    return Model(
+    return trainer.model_of(
+        ("block", _block),
+        ("logits", _logits),
         name="small",
-        blocks=(("block", _block), ("logits", _logits)),
-        inputs=Images(shape=(6, 6, 1), num_classes=10),
-        recipe=Recipe(batch_size=4, schedule=Schedule(rates=(0.1,))),
+        shape=(6, 6, 1),
+        num_classes=10,
     )
 
 

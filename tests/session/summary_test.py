@@ -13,7 +13,7 @@ import numpy as np
 import tensorflow as tf
 from absl.testing import parameterized
 
-from models.model import Images, Model, Recipe, Schedule, softmax_cross_entropy
+from models.model import softmax_cross_entropy
 from tests import trainer
 from towers.callbacks.stop_on_nan import NanLossError
 from towers.compute import sufficient_factors
@@ -126,12 +126,7 @@ class SummaryTest(parameterized.TestCase, tf.test.TestCase):
             table = nn.variable("table", [10, 3])
             return tf.gather(table, tf.cast(tf.abs(x[:, 0, 0, 0] * 9), tf.int32))
 
-        model = Model(
-            name="sparse",
-            blocks=(("gather", gather),),
-            inputs=Images(shape=(4, 4, 2), num_classes=3),
-            recipe=Recipe(batch_size=4, schedule=Schedule(rates=(0.1,))),
-        )
+        model = trainer.model_of(gather, name="sparse", shape=(4, 4, 2), num_classes=3)
         source = trainer.random_source(shape=(4, 4, 2), num_classes=3)
         training, text = self._build(3, model, source)
         summary = _summary(training.session, text)

@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 from absl.testing import parameterized
 
-from models.model import Images, Model, Recipe, Schedule
+from models.model import Model
 from tests import trainer
 from towers.compute import nodes
 from towers.data import inputs
@@ -23,12 +23,7 @@ def _normed_model() -> Model:
     def logits(x, nn):
         return nn.dense(nn.flatten(x), nn.num_classes)
 
-    return Model(
-        name="normed",
-        blocks=(("normed", normed), ("logits", logits)),
-        inputs=Images(shape=(2, 2, 1), num_classes=5),
-        recipe=Recipe(batch_size=4, schedule=Schedule(rates=(0.1,))),
-    )
+    return trainer.model_of(normed, logits, name="normed", shape=(2, 2, 1))
 
 
 def _needed_by(tensor: tf.Tensor) -> set[str]:

@@ -8,7 +8,7 @@ from unittest import mock
 import tensorflow as tf
 from absl.testing import parameterized
 
-from models.model import Images, Model, Recipe, Schedule
+from models.model import Model
 from tests import trainer
 from towers import graph
 from towers.compute import classifier
@@ -175,12 +175,7 @@ def _normed_model() -> Model:
     def logits(x, nn):
         return nn.dense(nn.flatten(x), nn.num_classes)
 
-    return Model(
-        name="normed",
-        blocks=(("normal", normal), ("logits", logits)),
-        inputs=Images(shape=(4, 4, 1), num_classes=5),
-        recipe=Recipe(batch_size=4, schedule=Schedule(rates=(0.1,))),
-    )
+    return trainer.model_of(normal, logits, name="normed")
 
 
 class CompareTest(parameterized.TestCase):

@@ -19,6 +19,7 @@ peers.bare_peer --num_devices=0 | 0 is not at least 1
 chaos --kills=2 --seeds=3 | must be as many as --seeds
 cluster_speed --case=lenet | a case is MODEL:TOWERSxBATCH
 compare --max_others=nan | nan is not above 0
+epoch_order --examples=0 | 0 is not at least 1
 evaluation_memory --model=mpl | no such model; did you mean mlp
 lib.launch_tasks --tasks=ps:1,worker:1 --cwd=/no/such -- true | --cwd=/no/such: No such
 lib.many_towers --model=gpt2_124m | reads no images
