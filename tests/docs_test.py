@@ -134,6 +134,7 @@ class CommandsTest(parameterized.TestCase):
         folder, before = self.create_tempdir().full_path, os.getcwd()
         os.chdir(folder)
         self.addCleanup(os.chdir, before)
+        arguments = arguments.replace("=examples/", f"={ROOT}/examples/")
         words = [*arguments.split(), "--num_batches=2", "--num_warmup_batches=0"]
         with (
             mock.patch.dict(os.environ, {"TFDS_DATA_DIR": digit_runs.data_dir()}),

@@ -18,5 +18,7 @@ class TowersTest(absltest.TestCase):
     def test_its_calls(self):
         for name in ("fit", "evaluate"):
             self.assertEqual(getattr(towers, name).__module__, "towers.api")
+        for name in ("callbacks", "data"):
+            self.assertEqual(getattr(towers, name).__name__, f"towers.{name}")
         with self.assertRaisesRegex(AttributeError, "no attribute 'fitt'"):
             _ = towers.fitt

@@ -25,10 +25,13 @@ import importlib
 from typing import Any
 
 _CALLS = ("fit", "evaluate", "predict")
+_PACKAGES = ("callbacks", "data")  # for models and data of the user's
 
 
 def __getattr__(name: str) -> Any:
     """The functions of `towers.api`; TensorFlow is imported at the first access."""
     if name in _CALLS:
         return getattr(importlib.import_module("towers.api"), name)
+    if name in _PACKAGES:
+        return importlib.import_module(f"towers.{name}")
     raise AttributeError(f"module 'towers' has no attribute {name!r}")
