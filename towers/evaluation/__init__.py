@@ -1,1 +1,1 @@
-"""Evaluations: within a training run, or of the checkpoints in a folder."""
+"""Evaluations: in a training run, or of the checkpoints in a folder."""

@@ -1,4 +1,4 @@
-"""What an evaluation leaves in a folder.
+"""The files of evaluations.
 
 | file | of | what |
 |---|---|---|
@@ -39,13 +39,13 @@ class EvalFiles:
         derived: dict[str, np.ndarray],
         encode: Callable[[np.ndarray], bytes],
     ) -> None:
-        """Writes those of one evaluation.
+        """Writes the files of one evaluation.
 
         Args:
-          result: that it found.
-          means: and the numbers that are derived from them, by name.
-          derived: pictures that are derived, uint8 [height, width, 1 or 3], by name.
-          encode: makes such a picture a PNG.
+          result: of the evaluation.
+          means: name -> mean or derived number.
+          derived: name -> derived picture, uint8 [height, width, 1 or 3].
+          encode: picture -> PNG.
         """
         shown = {name: pictures.grid(x) for name, x in result.pictures.items()}
         images = {

@@ -1,4 +1,4 @@
-"""Evaluation: towers without gradients that count every example exactly once."""
+"""Evaluation towers, which have no gradients and count every example exactly once."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -20,7 +20,7 @@ v1 = tf.compat.v1
 
 
 class EvalGraph(NamedTuple):
-    """Evaluation towers in a graph that holds the variables."""
+    """Evaluation towers in a graph with the variables."""
 
     feed: Feed
     sums: dict[str, tf.Tensor]  # of the losses and metrics over a step's examples
@@ -34,7 +34,7 @@ class EvalGraph(NamedTuple):
 
 
 class EvalResult(NamedTuple):
-    """What one evaluation found."""
+    """The results of one evaluation."""
 
     step: int
     num_examples: int
@@ -45,12 +45,12 @@ class EvalResult(NamedTuple):
 
     @property
     def values(self) -> dict[str, Any]:
-        """The means and the sums, of which the model derives further values."""
+        """The means and the sums, from which the model derives further values."""
         return {**self.means, **self.sums}
 
 
 class AveragedVariables:
-    """A mode as evaluation reads it: moving averages in place of their variables.
+    """A mode for evaluation, which reads moving averages instead of their variables.
 
     Args:
       mode: holds the variables.
@@ -65,7 +65,7 @@ class AveragedVariables:
         self._averages = averages
 
     def create(self, name: str, *_: Any, **options: Any) -> None:
-        """Creates no variable: evaluation only reads what was trained.
+        """Creates nothing: evaluation reads the variables of the training.
 
         Raises:
           ValueError: training has no such variable.
@@ -100,10 +100,10 @@ def attach(
       task: with `training=False`.
       source: of the split to evaluate.
       placement: of the towers.
-      mode: holds the variables, or is an `AveragedVariables` of what does; makes those
-        that are not there yet.
+      mode: has the variables, or is an `AveragedVariables` of such a mode; it creates
+        missing ones.
       batch_size: per tower.
-      num_examples: how many of the split's first examples; None for all.
+      num_examples: number of the split's first examples; None for all.
     """
     limit = num_examples or source.num_examples
     per_step = batch_size * len(placement.towers)
@@ -143,9 +143,9 @@ def in_order(
     Args:
       task: with `training=False`.
       source: of the split.
-      variables: makes them and says how a tower reads them.
+      variables: creates the variables and reads them for a tower.
       batch_size: per tower.
-      limit: examples from here on weigh nothing.
+      limit: examples from this index on have weight 0.
     """
     placement = variables.placement
     feed = source.feed(
@@ -179,15 +179,15 @@ def run(
     Args:
       graph: from `attach`.
       session: with the variables' values.
-      step: the global step they belong to.
-      follows: whether the last call with this session ended with the last batch; then
-        an input that begins anew by itself is not initialized, which would read what
-        is kept in memory again, and lose some memory each time.
-      progress: called with (batches done, examples per second) after each.
-      stopped: asked after each whether to give up; never, by default.
+      step: the global step of these values.
+      follows: whether the last call with this session ended with the last batch.  Then
+        an input that starts again by itself is not initialized, which would read the
+        data that is kept in memory again, and leak some memory.
+      progress: called with (batches done, examples per second) after each batch.
+      stopped: called after each batch; whether to stop.
 
     Returns:
-      what it found; None if it was stopped before the last batch.
+      the results; None if it was stopped before the last batch.
     """
     if not (follows and graph.feed.begins_anew):
         session.run(graph.feed.initializer)

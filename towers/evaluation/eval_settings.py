@@ -1,4 +1,4 @@
-"""Whether a run evaluates, and which settings have no effect when it does not."""
+"""Whether a run evaluates, and which settings have no effect if it does not."""
 
 from collections.abc import Iterator
 
@@ -14,7 +14,7 @@ _SETTINGS = (
     "eval_dir",
 )
 
-_DURING = "eval_during_training_"  # begins the names of flags
+_DURING = "eval_during_training_"  # prefix of flags
 
 
 def wanted(flags: EvaluationFlags, in_epochs: bool) -> bool:
@@ -34,20 +34,20 @@ def during_training(flags: EvaluationFlags) -> bool:
 
 
 def _asked(flags: EvaluationFlags) -> list[str]:
-    """Names of the flags that ask for evaluations and are set."""
+    """Names of the flags that are set and lead to evaluations."""
     return [name for name in vars(flags) if _asks(name) and getattr(flags, name)]
 
 
 def check(
     flags: EvaluationFlags, *, real: bool, in_epochs: bool, shared: bool = False
 ) -> None:
-    """Refuses settings of evaluations that there will not be.
+    """Refuses settings of evaluations if there are no evaluations.
 
     Args:
       flags: of evaluation.
       real: whether the data set has a split to evaluate on.
       in_epochs: whether the length of the run is in epochs, or the recipe's.
-      shared: whether another task, an evaluator say, reads the same command line.
+      shared: whether another task, such as an evaluator, has the same command line.
 
     Raises:
       PlanError: there are such settings.
@@ -87,5 +87,5 @@ def _problems(
 
 
 def _asks(name: str) -> bool:
-    """Whether a flag asks for evaluations."""
+    """Whether a flag leads to evaluations."""
     return name in ("eval", "eval_at_end") or name.startswith(_DURING)

@@ -1,4 +1,4 @@
-"""The evaluations that a run asks for: when, on what, and their reports."""
+"""The evaluations of a run: when, on which examples, and their reports."""
 
 import dataclasses
 import math
@@ -23,7 +23,7 @@ v1 = tf.compat.v1
 
 
 def attach(plan: Plan, built: graph.TrainGraph) -> eval_graph.EvalGraph | None:
-    """Evaluation towers in the train graph, if the run will evaluate."""
+    """Adds evaluation towers to the train graph, if the run evaluates."""
     if plan.eval_source is None or not (any(steps(plan)) or at_end(plan)):
         return None
     return attach_to(plan, eval_graph.AveragedVariables(built.mode, built.averages))
@@ -32,11 +32,11 @@ def attach(plan: Plan, built: graph.TrainGraph) -> eval_graph.EvalGraph | None:
 def attach_to(
     plan: Plan, variables: VariableUpdate | eval_graph.AveragedVariables
 ) -> eval_graph.EvalGraph:
-    """Evaluation towers in the current graph, of a plan that evaluates.
+    """Adds evaluation towers to the current graph.
 
     Args:
-      plan: of the run.
-      variables: makes them and says how a tower reads them.
+      plan: of a run that evaluates.
+      variables: creates the variables and reads them for a tower.
     """
     assert plan.eval_source is not None
     return eval_graph.attach(
@@ -50,7 +50,7 @@ def attach_to(
 
 
 def check_goal(plan: Plan, built: graph.TrainGraph) -> None:
-    """Refuses a goal that the model does not measure.
+    """Refuses a target accuracy if the model does not measure it.
 
     Raises:
       ValueError: there is no top-1 accuracy, which `--stop_at_top_1_accuracy` needs.
@@ -76,7 +76,7 @@ def task(plan: Plan) -> TowerSpec:
 
 
 def num_examples(plan: Plan) -> int:
-    """How many examples an evaluation counts: the split's, each once, by default."""
+    """How many examples an evaluation counts; by default those of the split, once."""
     assert plan.eval_source is not None
     flags, total = plan.config.evaluation, plan.eval_source.num_examples
     if flags.num_eval_batches is not None:
@@ -89,16 +89,15 @@ def num_examples(plan: Plan) -> int:
 
 
 def at_end(plan: Plan) -> bool:
-    """Whether training ends with one, if there is something to evaluate on."""
+    """Whether training ends with an evaluation, if there is a split for it."""
     eval_at_end = plan.config.evaluation.eval_at_end
     return plan.num_batches is None if eval_at_end is None else eval_at_end
 
 
 def steps(plan: Plan) -> tuple[float, list[int]]:
-    """(every so many steps or 0, single steps) at which training is evaluated.
+    """(interval in steps or 0, single steps) of the evaluations during training.
 
-    Epochs need not be whole numbers of steps, so what lies between two evaluations
-    need not be either.
+    The interval need not be a whole number, as epochs need not be.
     """
     flags = plan.config.evaluation
     every = flags.eval_during_training_every_n_steps or 0.0
@@ -110,13 +109,13 @@ def steps(plan: Plan) -> tuple[float, list[int]]:
 
 
 class Evaluator:
-    """Evaluates; prints, logs and summarises what it finds.
+    """Evaluates; prints and logs the results, and writes summaries.
 
     Args:
       plan: of the run.
-      towers: that it evaluates on.
+      towers: that evaluate.
       console: takes lines for the user.
-      log: takes numbers.
+      log: writes the measurements.
 
     Attributes:
       step: the global step that was evaluated last; -1 before.
@@ -139,7 +138,7 @@ class Evaluator:
         self._files = EvalFiles(directory, console.side) if directory else None
         self.step, self.accuracy = -1, math.nan
         self.means: dict[str, float] = {}
-        self._last: v1.Session | None = None  # in which an evaluation ended
+        self._last: v1.Session | None = None  # session of the last evaluation
 
     def __call__(
         self, session: v1.Session, step: int, stopped: Callable[[], object]
@@ -148,11 +147,11 @@ class Evaluator:
 
         Args:
           session: with the variables' values.
-          step: the global step they belong to.
-          stopped: asked after each batch whether to give up.
+          step: the global step of these values.
+          stopped: called after each batch; whether to stop.
 
         Returns:
-          what it found; None if it gave up, and said so.
+          the results; None if it was stopped, which it prints.
         """
         self._console(f"Running evaluation at global_step {step}")
         follows, self._last = self._last is session, None
@@ -171,7 +170,7 @@ class Evaluator:
             return None
         values = self._plan.model.with_derived(result.values)
         means = {k: value for k, value in values.items() if isinstance(value, float)}
-        # Not before: an evaluation that a lost task ended is made again.
+        # Not before: an evaluation that ended with a lost task is repeated.
         self.step, self._last, self.means = step, session, means
         self.accuracy = means.get("top_1_accuracy", math.nan)
         self._console(report.evaluation_line(means, result.num_examples))
@@ -194,12 +193,12 @@ class Evaluator:
 
 
 def _is_picture(value: object) -> bool:
-    """Whether a value that is derived is a picture; sums are float64."""
+    """Whether a derived value is a picture; sums are float64."""
     return isinstance(value, np.ndarray) and value.dtype == np.uint8
 
 
 def _directory(plan: Plan) -> str | None:
-    """Where summaries of evaluations are written, if anywhere."""
+    """The folder for summaries of evaluations, if they are written."""
     eval_dir, train_dir = plan.config.evaluation.eval_dir, plan.config.output.train_dir
     if eval_dir is None and train_dir:
         return os.path.join(train_dir, "eval")

@@ -15,14 +15,14 @@ from flags.problem import wrong_setting
 def prediction_writer(path: str) -> Callable[[Any], None]:
     """A function that writes a nest of predictions to a file.
 
-    It is asked for before anything is predicted, so that what cannot be written is
-    refused at once.  The file is there whole or not at all.
+    It is made before the predictions, so that a wrong path is refused at once.  The
+    file is written whole or not at all.
 
     Args:
-      path: of the file; its ending says what it is.
+      path: of the file; its ending determines the format.
 
     Raises:
-      ValueError: there is no such kind of file, or nothing can be written there.
+      ValueError: there is no such format, or the file cannot be written.
     """
     ending = os.path.splitext(path)[1]
     if ending not in _WRITERS:
@@ -47,7 +47,7 @@ def prediction_writer(path: str) -> Callable[[Any], None]:
 
 
 def _named(nest: Any, name: str = "") -> dict[str, np.ndarray]:
-    """The arrays by name: `predictions`, or their keys and places joined by dots."""
+    """The arrays by name: `predictions`, or their keys and indices joined by dots."""
     if isinstance(nest, Mapping):
         children = sorted(nest.items())
     elif isinstance(nest, tuple | list):

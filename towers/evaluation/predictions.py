@@ -1,4 +1,4 @@
-"""Predictions: what the last block returns, for each example of a split in order."""
+"""Predictions: the outputs of the last block for the examples of a split, in order."""
 
 import dataclasses
 from collections.abc import Callable, Iterator
@@ -23,7 +23,7 @@ v1 = tf.compat.v1
 
 
 class PredictionGraph(NamedTuple):
-    """Towers that predict, in a graph that holds the variables."""
+    """Towers that predict, in a graph with the variables."""
 
     feed: Feed
     predictions: Any  # nest of tensors [examples of a step, ...]
@@ -35,11 +35,11 @@ def attach(plan: Plan, variables: Any) -> PredictionGraph:
 
     Args:
       plan: of the run.
-      variables: makes them and says how a tower reads them.
+      variables: creates the variables and reads them for a tower.
 
     Raises:
-      ValueError: the towers cannot be made, or the last block returns what is not one
-        row for each example.
+      ValueError: the towers cannot be made, or the last block does not return a row for
+        each example.
     """
     source, placement = plan.eval_source, plan.placement
     assert source is not None  # of a plan that predicts
@@ -63,7 +63,7 @@ def attach(plan: Plan, variables: Any) -> PredictionGraph:
 
 
 def _checked(template: Template, batch_size: int) -> list[str]:
-    """The names of predictions, all of which have a row for each example."""
+    """The names of predictions; checks that each has a row for each example."""
     for name, tensor in template.metrics.items():
         shape = template.specs[tensor].shape
         if not shape.rank or shape[0] != batch_size:
@@ -82,7 +82,7 @@ def batches(
     Args:
       graph: from `attach`.
       session: with the variables' values.
-      stopped: asked before each step whether to give up; never, by default.
+      stopped: called before each step; whether to stop.
     """
     session.run(graph.feed.initializer)
     predict = session.make_callable(graph.predictions)
@@ -103,10 +103,10 @@ def predict(
     Args:
       plan: of a run with a `train_dir`.
       console: takes lines for the user.
-      sessions: where sessions come from.
+      sessions: opens sessions.
 
     Returns:
-      what the last block returns: a nest of arrays [examples, ...], in the order of the
+      the last block's outputs: a nest of arrays [examples, ...], in the order of the
       examples, floats as float32.
 
     Raises:

@@ -1,4 +1,4 @@
-"""The variables of a run's checkpoints, in a graph that does not train."""
+"""Variables with a checkpoint's values, in a graph that does not train."""
 
 import contextlib
 from collections.abc import Callable, Iterator
@@ -22,13 +22,13 @@ _AVERAGE = "/ExponentialMovingAverage"  # after the name of a variable
 
 
 class SavedVariables:
-    """Makes variables in the current graph, and gives them a checkpoint's values.
+    """Creates variables in the current graph, and gives them a checkpoint's values.
 
     Args:
       plan: of the run.
 
     Attributes:
-      mode: makes them, as towers ask for them, and says how a tower reads them.
+      mode: creates the variables that towers read.
       counters: `global_step` and `position`, int64 scalars.
     """
 
@@ -41,7 +41,7 @@ class SavedVariables:
         self.counters: dict[str, tf.Variable] = {}
 
     def made(self, console: Console) -> None:
-        """To be called once the towers have asked for their variables."""
+        """Must be called after the towers are made."""
         plan, mode = self._plan, self.mode
         with tf.device(plan.placement.master):  # whose disk holds the files
             self.counters = {
@@ -74,9 +74,9 @@ class SavedVariables:
         return path
 
     def _check_averages(self, path: str) -> None:
-        """Refuses to leave the moving averages of a checkpoint aside, unless asked to.
+        """Refuses to ignore a checkpoint's moving averages unless `ema_decay` is set.
 
-        Training evaluated them, so their accuracy is the one that was reported.
+        Training evaluated them, so the reported accuracy is theirs.
         """
         ema_decay = self._plan.config.optimizer.ema_decay
         if ema_decay is not None or self._plan.update.ema_decay:
@@ -107,7 +107,7 @@ def restored(
       plan: of a run with a `train_dir`.
       console: takes lines for the user.
       attach: adds the towers to the graph.
-      sessions: where sessions come from.
+      sessions: opens sessions.
 
     Yields:
       the session, and what `attach` returned.
@@ -128,7 +128,7 @@ def restored(
 
 
 def _names(variables: dict[str, tf.Variable], ema_decay: float) -> dict[str, Any]:
-    """Checkpoint name -> variable: moving averages stand in for what they average."""
+    """Checkpoint name -> variable; with `ema_decay`, the names of moving averages."""
     if not ema_decay:
         return variables
     return {

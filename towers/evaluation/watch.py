@@ -1,4 +1,4 @@
-"""Evaluation alone: the checkpoints of a directory, once or as they appear."""
+"""Evaluates the checkpoints of a folder, once or as they appear."""
 
 import signal
 import time
@@ -20,7 +20,7 @@ from towers.session.stop import StopOnSignal
 
 v1 = tf.compat.v1
 
-# That nobody trains in a folder until it is given up: a run may be started again.
+# Seconds without a run in a folder after which the evaluator stops waiting for one.
 DESERTED_SECONDS = 30.0
 
 
@@ -33,22 +33,22 @@ def evaluate_checkpoints(
 ) -> int:
     """Evaluates the newest checkpoint of `--train_dir`, and later ones as they come.
 
-    With `--eval_interval_secs` it goes on until the checkpoint of the run's end was
-    evaluated, or a signal comes, or the training fails.
+    With `--eval_interval_secs` it continues until the checkpoint of the run's end was
+    evaluated, a signal comes, or the training fails.
 
     Args:
       plan: of the run.
       console: takes lines for the user.
-      sessions: where sessions come from.
-      absent: why there will be no more checkpoints, empty while there may be; None
-        where only `--train_dir` says so.
+      sessions: opens sessions.
+      absent: returns why there will be no more checkpoints, or ""; None if that is to
+        be seen in `--train_dir` only.
 
     Returns:
-      the exit status: 0, or that of the signal that ended it before its time.
+      the exit status: 0, or that of the signal that ended it early.
 
     Raises:
       ValueError: there is no checkpoint, or it is of another model.
-      TrainingError: the training failed, or who trains is gone.
+      TrainingError: the training failed, or does not run any more.
       Interrupted: a signal came before the graph was built.
     """
     directory = plan.config.output.train_dir
@@ -72,7 +72,7 @@ def evaluate_checkpoints(
         def attempt() -> int:
             with sessions.open(evaluator.graph, evaluator.config) as session:
                 while stop.received is None:
-                    # Asked first, so that no checkpoint before the failure is left out.
+                    # Before looking, so that no checkpoint before a failure is missed.
                     reason = interval and lost()
                     if evaluator.look(session, lambda: stop.received):
                         return 0
@@ -95,16 +95,16 @@ def evaluate_checkpoints(
 
 
 class Desertion:
-    """Why nobody will train in a folder again: each call returns that, or "".
+    """Each call returns why there will be no run in a folder again, or "".
 
-    A run that was killed leaves no note, but a lock that is free.  What runs it may
-    start it again, so it is waited for.  Where there is no checkpoint and nobody was
-    seen yet, training may not have begun.
+    A run that was killed leaves no note, but its lock is free.  It may be started
+    again, so this waits for a while.  If there is no checkpoint and there was no run
+    yet, training may not have begun.
 
     Args:
       directory: of the run.
-      seconds: to wait for a run to go on.
-      console: takes a line when half of them are over.
+      seconds: to wait for a run.
+      console: takes a line when half of the time is over.
     """
 
     def __init__(
@@ -114,10 +114,10 @@ class Desertion:
         self._seconds = seconds
         self._console = console
         self._met = self._named = False
-        self._free_since: float | None = None  # the first look that found it so
+        self._free_since: float | None = None  # time of the first call with a free lock
 
     def __call__(self) -> str:
-        """Why it is given up; empty while it is not."""
+        """Why there will be no run; "" while there may be one."""
         if lock.is_held(self._directory):
             self._met, self._named, self._free_since = True, False, None
             return ""
@@ -145,7 +145,7 @@ class _Evaluator:
       console: takes lines for the user.
 
     Attributes:
-      graph, config: of the sessions that it is to be given.
+      graph, config: of the sessions that it needs.
     """
 
     def __init__(self, plan: Plan, console: Console):
@@ -153,8 +153,8 @@ class _Evaluator:
         assert plan.eval_source is not None  # of the program that evaluates
         assert plan.config.output.train_dir is not None
         self._directory = plan.config.output.train_dir
-        # The files of checkpoints, of those that could not be read too: they may be
-        # on their way here, or be written again.
+        # The files of evaluated checkpoints, and of those that could not be read, which
+        # may be incomplete yet or be written again.
         self._done: set[tuple] = set()
         self.config = session_config(plan.placement, plan.config.devices)
         with tf.Graph().as_default() as self.graph:
@@ -170,13 +170,13 @@ class _Evaluator:
         return self._evaluate.step
 
     def look(self, session: v1.Session, stopped: Callable[[], object]) -> bool:
-        """Evaluates the newest if it was not; whether that was of the run's end."""
+        """Evaluates the newest checkpoint; returns whether it is the run's last."""
         newest = checkpoint.latest(self._directory)
         if not newest or (files := checkpoint.files(newest)) in self._done:
-            return self._ended()  # training notes its end after the last checkpoint
+            return self._ended()  # training writes its end after the last checkpoint
         try:
             return self._evaluate_newest(session, files, stopped)
-        except ValueError as error:  # the first one is refused, a later one fails
+        except ValueError as error:  # of the first checkpoint a refusal, else a failure
             if self.step < 0:
                 raise
             raise TrainingError(str(error)) from error
@@ -184,8 +184,8 @@ class _Evaluator:
     def _evaluate_newest(
         self, session: v1.Session, files: tuple, stopped: Callable[[], object]
     ) -> bool:
-        """As `look`, where the newest one has files that were not evaluated."""
-        # Another one: a later one that has just come, or one before a broken one.
+        """`look`, if the newest checkpoint has new files."""
+        # It may load another: a later one, or the one before a damaged one.
         loaded = self._variables.restore(session)
         if not loaded or (loaded_files := checkpoint.files(loaded)) in self._done:
             self._done.add(files)
@@ -197,12 +197,12 @@ class _Evaluator:
         return self._ended() or _is_the_end(self._plan, **counted)
 
     def _ended(self) -> bool:
-        """Whether the run ended before its time, with what was evaluated last."""
+        """Whether the run ended early, with the checkpoint that was evaluated last."""
         return self._evaluate.step >= run_status.end(self._directory)
 
 
 def _is_the_end(plan: Plan, *, global_step: int, position: int) -> bool:
-    """Whether the run that `plan` describes, on any number of towers, ends here."""
+    """Whether the planned run, on any number of towers, ends at this step."""
     if plan.num_batches is not None:
         return global_step >= plan.num_steps
     assert plan.options.limit is not None  # then it ends the run

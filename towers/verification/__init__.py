@@ -1,1 +1,1 @@
-"""Whether every way to train takes the steps of one tower."""
+"""Checks that every mode, reduction and layout takes the steps of one tower."""

@@ -1,34 +1,33 @@
-"""Whether every way to train takes the steps of one tower.
+"""Checks that every mode, reduction and layout takes the steps of one tower.
 
-    subject = Subject(model, source, update, global_batch=128, num_steps=5)
-    for outcome in compare(subject, ways.cases((1, 2, 4), ways.exchanges())):
+    subject = TrainingSubject(model, source, update, global_batch=128, num_steps=5)
+    for outcome in compare(subject, cases.cases((1, 2, 4), cases.exchanges())):
         print(outcome.case, outcome.verdict)
 
 One tower on the joined batch is the reference.  Each case is trained from the same seed
-on the same examples, and after every step all its variables and optimizer slots, those
-of every replica too, are compared with the reference.  Modes that do not take the steps
-of one tower are held to the property that they state:
+on the same examples.  After every step all its variables and optimizer slots, also
+those of every replica, are compared with the reference.  Modes that do not take the
+steps of one tower are compared with another reference:
 
-  * towers that exchange nothing: tower k trains as one tower alone does on its rows;
-  * modes that are a step late: N towers are one tower that is as late;
-  * asynchronous towers, let in one at a time: N updates are N steps of one tower on
-    batches of their size.
+  * towers that exchange nothing: tower k trains like one tower on its rows;
+  * modes that are a step late: N towers train like one tower that is as late;
+  * asynchronous towers, one at a time: N updates are N steps of one tower on batches of
+    their size.
 
-Beside the user's model, each case trains one whose gradients are 1, which tells a sum
-from a mean without any rounding (`session.mean_check`).
+Each case also trains a model whose gradients are 1, which shows a sum instead of a mean
+without any rounding (`session.mean_check`).
 
-Batch norm that normalises each tower's batch, round or micro-batch by itself makes a
-step depend on these pieces, and on nothing else: the reference then takes its batch in
-the same pieces, as rounds or, where rounds are what is compared, as towers.  Where it
-takes several of these as one, the reference has them in one piece.
+If batch norm normalizes each tower's batch, round or micro-batch by itself, a step
+depends on how the batch is divided.  The reference then computes its batch in the same
+parts, as rounds or, if rounds are compared, as towers.
 
-Some models amplify rounding: a ReLU at its kink flips, a small gradient is divided by
-its own norm.  A difference beyond the bound is therefore compared with how the
-reference amplifies rounding: it is trained again from initial values that are off by
-roundings.  Where a variable's gradient is nothing but rounding, as that of a bias
-before batch norm, this excuses no difference of any other variable.  A model that does
-not repeat its own steps, as it reads a clock or draws without a seed, cannot be excused
-so; nor can replicas that exchange gradients and are not equal, bit for bit.
+Some models amplify rounding: a ReLU whose input is near 0 changes its derivative, a
+small gradient is divided by its own norm.  So a difference beyond the bound is compared
+with the amplification in the reference, which is trained again from initial values that
+differ by roundings.  A variable whose gradient is only rounding, such as a bias before
+batch norm, does not raise the bound of others.  The bound is not raised if the model
+does not repeat its own steps (it reads a clock or draws without a seed), or if replicas
+that exchange gradients are not equal, bit for bit.
 """
 
 import dataclasses
@@ -59,8 +58,8 @@ from towers.verification.verdict import (
     same_bits,
 )
 
-# A case may move a variable this many times as far as the nudged starts do: it makes
-# other units take another derivative than these do, and may do so for two of them.
+# A case may change a variable this many times as much as the nudged starts do, because
+# it changes the derivatives of other units than these, and perhaps of two at once.
 _TIMES_GROWN = 2.0
 
 
@@ -71,18 +70,18 @@ def compare(
 
     Args:
       subject: what is trained.
-      wanted: the cases, each taken when it is to be built; those of one mode and number
-        of towers, one after the other, share what they are held against.
-      modes: the table that they are rows of.
+      wanted: the cases; each is taken when it is built.  Consecutive cases of one mode
+        and number of towers share their reference.
+      modes: the table of modes.
 
     Raises:
-      ValueError: the model cannot be trained so.
+      ValueError: the model cannot be trained in this way.
     """
     references = References(subject)
     for case, train in _built(subject, wanted, modes):
         expected = references.of(case, train)
-        # Sometimes rounding makes a unit take another derivative.  From then on the
-        # steps differ by more than rounding.
+        # Rounding can change the derivative of a unit.  After that, steps differ by
+        # more than rounding.
         compute = expected[0].narrowest
         narrow = case.transfer or compute != tf.float32
         compared = dataclasses.replace(subject, num_steps=1) if narrow else subject
@@ -95,7 +94,7 @@ def _built(
 ) -> Iterator[tuple[Case, graph.TrainGraph]]:
     """Each case and its train graph, built while the one before it trains.
 
-    Steps release Python's lock, which the building of graphs needs.
+    Steps release Python's lock, which building graphs needs.
     """
     ahead = None
     with futures.ThreadPoolExecutor(1) as builder:
@@ -109,7 +108,7 @@ def _built(
 
 
 def _mean_error(train: graph.TrainGraph, modes: Modes) -> str:
-    """Why what a case applies is not the mean of gradients; "" if it is."""
+    """Why a case's update is not the mean of gradients; "" if it is."""
     config = placement.session_config(train.placement)
     try:
         mean_check.check(train.options, train.placement, config, Local(), modes=modes)
@@ -127,7 +126,7 @@ def check(
     """Tries to shard the model, to cut it into stages, or just to build one tower.
 
     Raises:
-      ValueError: the model is not made for that; the sentence says what it lacks.
+      ValueError: it cannot be done with the model; the sentence says why.
     """
     case = Case(DEFAULT, 1, shards=shards, pipeline=pipeline)
     reference.build(subject, case, VARIABLE_UPDATES)
@@ -163,7 +162,7 @@ def _outcome(
             apart = apart or _apart(step, values)
     first, grown = _unexplained(beyond, references)
     if apart and first and first.step <= apart.step:
-        apart = None  # a larger difference that is known by then
+        apart = None  # the first difference between replicas
     widened = bound if bound != subject.bound else None
     repeats = not (first or apart) or all(expected.repeats for expected in references)
     return Outcome(case, largest, apart or first, widened, grown, repeats, bool(apart))
@@ -173,8 +172,8 @@ class _Key(NamedTuple):
     """A variable of a case.
 
     Attributes:
-      tower: whose replica it is; None if it is what is saved, a tower's or not.
-      name: that it is saved by.
+      tower: of the replica; None for the variable that is saved.
+      name: in a checkpoint.
     """
 
     tower: int | None
@@ -190,12 +189,12 @@ _Values = dict[_Key, np.ndarray | None]
 def _variables(
     train: graph.TrainGraph, shared: bool
 ) -> dict[_Key, tf.Variable | parts.Parts]:
-    """The variables to compare: all replicas, and what is saved.
+    """The variables to compare: all replicas, and the saved variables.
 
     Args:
-      train: the case's.
-      shared: whether one reference has all that is saved; if not, only what the
-        towers have of their own is compared.
+      train: graph of the case.
+      shared: whether one reference has all saved variables; if not, only the towers'
+        replicas are compared.
     """
     replicas = parts.by_tower(train.mode.replicas, train.mode.wholes)
     compared = {
@@ -214,7 +213,7 @@ def _variables(
 
 
 def _apart(step: int, values: "_Values") -> Difference | None:
-    """The first replica that is not equal to what is saved, bit for bit."""
+    """The first replica that is not equal to the saved variable, bit for bit."""
     for key, value in values.items():
         saved = values[key._replace(tower=None)]
         if saved is None or value is None:  # which is a difference of another kind
@@ -227,16 +226,17 @@ def _apart(step: int, values: "_Values") -> Difference | None:
 def _unexplained(
     beyond: Sequence[tuple[str, Difference]], references: Sequence[RoundingReference]
 ) -> tuple[Difference | None, float]:
-    """The first difference that amplified rounding does not explain, or None; and the
-    bound of those that it explains, 0 if there are none.
+    """The first difference that amplified rounding does not explain, or None.
+
+    Also the bound of those that it explains, 0 if there are none.
 
     Args:
-      beyond: (name that it is saved by, difference).
-      references: as `References.of` has them.
+      beyond: (name in a checkpoint, difference).
+      references: from `References.of`.
     """
     first, grown = None, 0.0
     for name, difference in beyond:
-        # Of what no reference has, no difference is explained.
+        # A difference of a variable that no reference has is not explained.
         growths = [
             expected.grown[name][difference.step]
             for expected in references

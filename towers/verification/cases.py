@@ -1,9 +1,9 @@
 """Enumerates the cases that `agreement` compares.
 
 Every mode is combined with every number of towers, every reduction and every packing.
-Pipelines have too many settings for that: of stages, micro-batches, schedules,
-recomputation, towers and modes, every pair of values occurs in some case (pairwise
-testing).
+Pipelines have too many settings for that.  Their cases are chosen so that every pair of
+values of stages, micro-batches, schedules, recomputation, towers and modes occurs in
+one (pairwise testing).
 """
 
 import dataclasses
@@ -25,16 +25,15 @@ from towers.verification.verdict import Case
 Modes = Mapping[str, type[VariableUpdate]]
 Choice = TypeVar("Choice")
 
-# Every algorithm that any device has, one that works in shards, and one that is chosen
-# by size in bytes.
+# Every algorithm for all devices, one with shards, and one spec with sizes.
 SPECS = (*usable("cpu"), "xring#2", "pscpu:1k:xring")
 
-# Optimizers whose first step is linear in the gradient: others may turn a rounded
-# gradient into a step as long as any.
+# Optimizers whose first step is linear in the gradient.  With others, the step of a
+# rounded gradient may be any.
 LINEAR = ("sgd", "momentum")
 
 _WHOLE = GradientExchange(sufficient_factors=False)
-_CHUNKS = 2  # of each stage, where the schedule interleaves
+_CHUNKS = 2  # of each stage, if the schedule interleaves
 
 
 def exchanges(
@@ -42,7 +41,7 @@ def exchanges(
     packs: Sequence[int] = (0, 2),
     agg_small_grads_max_bytes: Sequence[int] = (0, 1024),
 ) -> list[GradientExchange]:
-    """Every spec with every packing, but not two packings at once."""
+    """Every spec with every packing, one packing at a time."""
     packings = [GradientExchange(gradient_repacking=number) for number in packs]
     packings += [
         GradientExchange(agg_small_grads_max_bytes=size)
@@ -63,19 +62,18 @@ def cases(
     rounds: Sequence[int] = (1,),
     names: Sequence[str] = (),
 ) -> list[Case]:
-    """Towers that are whole, in every mode, number and number of rounds.
+    """Towers without stages, in every mode, number and number of rounds.
 
-    Modes whose replicas exchange gradients do so in every way that is given, or, if
-    they do not take the steps of one tower, with every reduction but no packing.  Modes
-    that take gradients as factors also take them whole.  A single tower exchanges
-    nothing, and rounds do not change how the gradients that they end with are reduced:
-    there one way is enough.
+    Modes whose replicas exchange gradients have a case for each choice; if they do not
+    take the steps of one tower, for each reduction without packing.  Modes that send
+    gradients as factors also have a case without.  A single tower, and several rounds,
+    have one case only, as the exchange does not matter there.
 
     Args:
       num_towers: numbers of towers.
-      choices: the ways to exchange gradients.
+      choices: the settings of gradient exchange.
       rounds: of gradient accumulation.
-      names: of modes; all when empty.
+      names: of modes; all if empty.
     """
     all_cases = []
     for name, count, number in itertools.product(
@@ -108,10 +106,10 @@ class Cuts(NamedTuple):
     Attributes:
       num_blocks: of the model.
       stages: devices of a tower.
-      micro_batches: pieces of a tower's batch.
+      micro_batches: numbers of micro-batches of a tower's batch.
       schedules: rows of `SCHEDULES`.
       recompute: rows of `stages.RECOMPUTE`.
-      num_devices: that all towers' stages share; None for as many as they need.
+      num_devices: number of devices for all towers; None if it is not limited.
       gathered: whether batch norm waits for all micro-batches.
     """
 
@@ -124,7 +122,7 @@ class Cuts(NamedTuple):
     gathered: bool = False
 
     def pipelines(self) -> list[Pipeline]:
-        """All that the model can be cut into; the whole tower is none of them."""
+        """All pipelines of the model, without the whole tower."""
         pipelines = []
         for k, m, name, recompute in itertools.product(
             self.stages, self.micro_batches, self.schedules, self.recompute
@@ -156,9 +154,8 @@ def pipelined(
     Args:
       num_towers: numbers of towers.
       cuts: settings of the pipelines.
-      names: of modes; all when empty.
-      thorough: every combination; otherwise so few that every two values of different
-        settings meet.
+      names: of modes; all if empty.
+      thorough: every combination; otherwise so few that every pair of values occurs.
     """
     candidates = [
         Case(name, count, pipeline=how)
@@ -171,7 +168,7 @@ def pipelined(
 
 
 def _settings(case: Case) -> Sequence[Hashable]:
-    """What a pipeline's case is made of."""
+    """The settings of a pipeline's case."""
     how = case.pipeline
     assert how
     settings = how.stages, how.micro_batches, how.schedule, how.recompute
@@ -181,12 +178,14 @@ def _settings(case: Case) -> Sequence[Hashable]:
 def pairwise(
     choices: Sequence[Choice], settings: Callable[[Choice], Sequence[Hashable]]
 ) -> Iterator[Choice]:
-    """A small selection in which every pair of values is left (pairwise testing).
+    """A small selection in which every pair of values occurs (pairwise testing).
+
+    It repeatedly takes the choice with the most pairs of values that are not selected
+    yet, the first of several.
 
     Args:
-      choices: to select from: again and again the one with most pairs of values that
-        are not selected yet, the first of several that are as good.
-      settings: of a choice: its values, in one order.
+      choices: to select from.
+      settings: choice -> its values, in a fixed order.
     """
     pairs = {
         index: frozenset(itertools.combinations(enumerate(settings(choice)), 2))
@@ -207,18 +206,17 @@ def sharded(
     names: Sequence[str],
     rounds: Sequence[int] = (1,),
 ) -> list[Case]:
-    """Towers of which something is spread over several devices.
+    """Towers with layers that are sharded over several devices.
 
     Args:
       num_towers: numbers of towers.
-      shards: what is spread.
-      cuts: of towers in stages, each with a part, or in micro-batches, the most there
-        are.
-      names: of modes that have variables in parts.
-      rounds: that towers that are whole take their batches in.
+      shards: which layers are sharded.
+      cuts: settings of pipelines, for sharded towers in stages or micro-batches.
+      names: of modes that can have partitioned variables.
+      rounds: of gradient accumulation, for towers without stages.
 
     Returns:
-      So few that every two of these meet.
+      so few cases that every pair of values occurs.
     """
     cuts = cuts._replace(micro_batches=sorted(cuts.micro_batches)[-1:])
     hows: list[tuple[int, Pipeline | None]] = [(number, None) for number in rounds]
@@ -234,7 +232,7 @@ def sharded(
 
 
 def _spread(case: Case) -> Sequence[Hashable]:
-    """What a case of `sharded` is made of."""
+    """The settings of a case of `sharded`."""
     how = case.pipeline
     cut = how and (how.stages > 1, how.recompute != "none")
     return case.variable_update, case.num_towers, case.shards, cut or case.rounds
@@ -248,14 +246,15 @@ def narrow(
     names: Sequence[str] = (),
     kind: str = "cpu",
 ) -> list[Case]:
-    """Gradients that travel in 16 bits, in the modes that are exact otherwise: every
-    reduction, by turns in each of the dtypes that it can carry.
+    """Gradients that are sent in 16 bits, in the modes that are exact otherwise.
+
+    Every reduction occurs, with the dtypes that it can send in turn.
 
     Args:
-      num_towers: more than 1; a lone tower's gradients do not travel.
+      num_towers: more than 1; the gradients of a single tower are not sent.
       choices: for the modes whose replicas exchange gradients.
-      dtypes: that they travel in.
-      names: of modes; all when empty.
+      dtypes: in which they are sent.
+      names: of modes; all if empty.
       kind: of the devices, cpu or gpu.
     """
     turns = itertools.count()

@@ -1,8 +1,8 @@
-"""What is trained, and one tower on the joined batch, which it is held against.
+"""The reference of a case: one tower on the joined batch.
 
-The reference takes its batch in the pieces that a case normalises by themselves, and
-otherwise at once; for the modes that do not take the steps of one tower it is what
-their property says.
+If a case normalizes parts of its batch by themselves, the reference computes its batch
+in the same parts.  Modes that do not take the steps of one tower have other references,
+see `agreement`.
 """
 
 import dataclasses
@@ -27,25 +27,25 @@ from towers.verification.verdict import Case
 
 v1 = tf.compat.v1
 
-# A model may keep tensors of its graph from one block to another.
+# A model may keep tensors of its graph between blocks, so one graph is built at a time.
 _BUILDING = threading.Lock()
 
 
 @dataclasses.dataclass(frozen=True)
 class TrainingSubject:
-    """What is trained.
+    """The model, data and options of a comparison.
 
     Attributes:
-      model: that is trained.
-      source: where batches come from.
+      model: the model.
+      source: gives the batches.
       update: optimizer, learning rate, weight decay.
       global_batch: examples per step, of all towers together.
       num_steps: of every run.
       bound: the largest difference that counts as equal, relative to the largest
-        element of the variable, and to the farthest that one has moved.
-      device: `cpu`, `gpu` or `auto`, as `placement.local` has it.
-      gpus: as `placement.local` has them.
-      options: of every train graph, but what the case decides.
+        element of the variable, and to the largest change of an element.
+      device: `cpu`, `gpu` or `auto`, as in `placement.local`.
+      gpus: as in `placement.local`.
+      options: of every train graph; the case replaces some of them.
     """
 
     model: Model
@@ -60,22 +60,22 @@ class TrainingSubject:
 
 
 class References:
-    """What the cases are held against.
+    """The references of cases.
 
     Attributes:
-      subject: what is trained.
+      subject: of the comparison.
     """
 
     def __init__(self, subject: TrainingSubject) -> None:
         self.subject = subject
         self._joined: dict[Pieces, RoundingReference] = {}
-        # Those of a property, of which only the latest mode's and number's are kept:
-        # they are many, and large where the model is.
+        # Of the references of modes that are not exact, only those of the latest mode
+        # and number of towers are kept, as they are many and may be large.
         self._latest: tuple[str, int] | None = None
         self._of_property: dict[Pieces, list[RoundingReference]] = {}
 
     def of(self, case: Case, train: graph.TrainGraph) -> list[RoundingReference]:
-        """One for all towers, or one for each if they exchange nothing."""
+        """One reference for all towers, or one for each if they exchange nothing."""
         mode, pieces = train.mode, _pieces_of(self.subject, case, train)
         if mode.exact:
             if pieces not in self._joined:
@@ -91,11 +91,11 @@ class References:
 
 
 class Pieces(NamedTuple):
-    """What the reference takes its batch in; by default, it is one piece.
+    """How the reference divides its batch; by default it does not.
 
     Attributes:
-      num_towers: that get a piece each.
-      rounds: in which each tower takes its own.
+      num_towers: number of towers, with a part each.
+      rounds: in which each tower computes its part.
       batch_norm: a row of `sync_batch_norm.BATCH_NORM`.
     """
 
@@ -105,14 +105,14 @@ class Pieces(NamedTuple):
 
 
 def _pieces_of(subject: TrainingSubject, case: Case, train: graph.TrainGraph) -> Pieces:
-    """Of the reference of a case, or of one of its towers if they exchange nothing."""
+    """The parts of a reference of a case, or of one of its independent towers."""
     if not train.template.statistics:
         return Pieces()
     count, number = case.num_towers, case.pieces
     reach = BATCH_NORM[subject.options.batch_norm]
     number = 1 if reach.micro_batches else number
     if reach.towers and count > 1 and number > 1:
-        # Each round has rows of every tower, as no tower alone can have them.
+        # Each round has rows of every tower, so the reference has as many towers.
         return Pieces(count, number, subject.options.batch_norm)
     if train.mode.joined and train.mode.together and not reach.towers:
         number *= count
@@ -136,7 +136,7 @@ def _on_its_rows(
 ) -> list[RoundingReference]:
     """For each tower, one tower on the rows of that tower.
 
-    It goes through an epoch as fast as all towers together.
+    Its epochs pass as fast as those of all towers together.
     """
     rate, count = subject.update.learning_rate, case.num_towers
     update = dataclasses.replace(
@@ -171,7 +171,7 @@ def _one_by_one(
     return [_trained(tower_subject, pieces, updates=case.num_towers)]
 
 
-# (joined, together) of a mode that is not exact -> what its towers are held to.
+# (joined, together) of a mode that is not exact -> function that makes its reference.
 _OF_PROPERTY = {
     (False, True): _on_its_rows,
     (True, True): _as_late,
@@ -180,7 +180,7 @@ _OF_PROPERTY = {
 
 
 class _Rows:
-    """A source of which one tower gets what tower `tower` of `count` would get."""
+    """A source that gives one tower the rows of tower `tower` of `count`."""
 
     def __init__(self, source: Source, tower: int, count: int):
         self.num_classes = getattr(source, "num_classes", None)
@@ -195,10 +195,10 @@ class _Rows:
 
 
 def build(subject: TrainingSubject, case: Case, modes: Modes) -> graph.TrainGraph:
-    """The train graph of a case; threads that want one get it one after the other.
+    """The train graph of a case; threads build graphs one after another.
 
     Raises:
-      ValueError: the model cannot be trained so.
+      ValueError: the model cannot be trained in this way.
     """
     exchange = case.exchange or _exchange(modes[case.variable_update])
     if case.transfer:
@@ -231,5 +231,5 @@ def build(subject: TrainingSubject, case: Case, modes: Modes) -> graph.TrainGrap
 
 
 def _exchange(mode: type[VariableUpdate]) -> GradientExchange:
-    """Asynchronous towers are let in one at a time."""
+    """The exchange of a reference; asynchronous towers step one at a time."""
     return GradientExchange() if mode.together else GradientExchange(max_staleness=0)

@@ -49,7 +49,7 @@ Key = TypeVar("Key", bound=Hashable)
 
 
 class RoundingReference:
-    """One tower that is trained.
+    """Trains one tower, the reference of a case.
 
     Args:
       train: its train graph.
@@ -108,7 +108,7 @@ class RoundingReference:
         value: np.ndarray | None,
         nudge: np.ndarray | None = None,
     ) -> tuple[float, float]:
-        """How far a variable's value after a step is from the reference's.
+        """The difference of a variable's value from the reference's after a step.
 
         Args:
           name: of the variable in a checkpoint.
@@ -117,10 +117,10 @@ class RoundingReference:
           nudge: the difference of the initial values; None if they are equal.
 
         Returns:
-          (ulps, relative) as `verdict.distance` has them.  `relative` is relative to
-          the farthest that an element has moved, where that gives the larger number.
-          So a wrong mean shows also where gradients move a variable by little of its
-          size.  The rounding of each update is subtracted first.
+          (ulps, relative) as from `verdict.distance`.  `relative` is relative to the
+          largest change of an element, if that gives a larger number.  So a wrong mean
+          is also seen if gradients change a variable by little of its size.  The
+          rounding of each update is subtracted first.
         """
         expected = self.values[step].get(name)
         ulps, relative = distance(expected, value)
@@ -133,8 +133,10 @@ class RoundingReference:
         return ulps, max(relative, (apart - rounded) / way)
 
     def _way(self, name: str, step: int) -> float:
-        """The farthest that an element of a variable has moved, in ulps of the largest
-        element; 0 for counters."""
+        """The largest change of an element, in ulps of the largest element.
+
+        0 for counters.
+        """
         if (name, step) not in self._ways:
             start, end = self.values[0][name], self.values[step][name]
             floats = end.dtype.kind == "f"
@@ -191,12 +193,12 @@ def steps(
     Args:
       train: the graph.
       variables: key -> variable, or its parts, whose values are joined.
-      num_steps: how many.
-      updates: in each of them, one after the other.
-      nudge: a seed, for a start that is off by roundings; None for the model's own.
+      num_steps: number of steps.
+      updates: number of updates in each step.
+      nudge: a seed for a nudged start; None for the model's own.
     """
     config = placement_lib.session_config(train.placement)
-    # Several of these run alternately, so none may become the default session.
+    # Several of these run alternately, so none is made the default session.
     session = v1.Session(graph=train.graph, config=config)
     try:
         with train.graph.as_default():
@@ -226,7 +228,7 @@ def steps(
 
 
 def _nudge(train: graph.TrainGraph, session: v1.Session, seed: int | None) -> None:
-    """Moves each element of the whole trained variables by roundings, up or down."""
+    """Changes each element of the trained variables by roundings, up or down."""
     if seed is None:
         return
     draw = np.random.default_rng(seed)

@@ -1,4 +1,4 @@
-"""From settings to the cases that are compared, and what is left out of them."""
+"""The cases that settings describe, and those that are left out."""
 
 import dataclasses
 import itertools
@@ -26,7 +26,7 @@ _TOO_MANY = {
 
 
 def num_towers(verify: VerifyFlags) -> Sequence[int]:
-    """The numbers of towers to compare; by default, those that devices allow.
+    """The numbers of towers to compare; by default those for which there are devices.
 
     Args:
       verify: the section of the settings.
@@ -42,7 +42,7 @@ def check_batch(verify: VerifyFlags, global_batch: int, batch_size: int) -> None
     Args:
       verify: the section of the settings.
       global_batch: examples of a step.
-      batch_size: of a tower where there are most.
+      batch_size: of a tower with the largest number of towers.
     """
     counts = num_towers(verify)
     for count, rounds in itertools.product(counts, _rounds(verify)):
@@ -58,20 +58,20 @@ def check_batch(verify: VerifyFlags, global_batch: int, batch_size: int) -> None
 
 
 class Selection:
-    """What the settings compare, and what they leave out of what they might.
+    """The cases to compare, and why others are left out.
 
     Args:
       verify: the section of the settings.
-      subject: what is trained.
+      subject: of the comparison.
       specs: of reductions.
 
     Attributes:
       cases: to be compared, in order.
-      left_out: what the model or the optimizer is not made for, and why.
+      left_out: what is not compared because of the model or the optimizer, and why.
 
     Raises:
-      ValueError: what is asked for by name is not possible, and the sentence says what
-        is; or the model cannot be trained at all.
+      ValueError: a setting names something that is not possible, and the sentence says
+        what is; or the model cannot be trained at all.
     """
 
     def __init__(
@@ -101,7 +101,7 @@ class Selection:
         self.cases = cases.sorted_once(chosen)
 
     def _narrow(self, exchanges: Sequence[GradientExchange]) -> list[Case]:
-        """Gradients that travel in 16 bits."""
+        """Gradients that are sent in 16 bits."""
         wanted = self._verify.compact_gradient_transfer
         optimizer = self._subject.update.optimizer
         dtypes = [tf.as_dtype(d) for d in wanted or _NARROW if d != "float32"]
@@ -123,7 +123,7 @@ class Selection:
         return cases.narrow(count, exchanges, dtypes, names=self._modes, kind=kind)
 
     def _sharded(self, cuts: cases.Cuts) -> list[Case]:
-        """Classifiers and tables that are spread; by default those that there are."""
+        """Sharded classifiers and tables; by default those that the model has."""
         shards: list[Shards] = []
         for count in self._verify.num_shards or (2,):
             if count > 1 and count <= (self._gpus or count):
@@ -137,7 +137,7 @@ class Selection:
         )
 
     def _spread(self, count: int) -> list[Shards]:
-        """What can be sharded over so many devices: classifier, tables, or both."""
+        """What can be sharded over `count` devices: classifier, tables, or both."""
         possible, errors = [], []
         for shards in (Shards(classifier=count), Shards(embeddings=count)):
             if error := self._refused(shards=shards):
@@ -179,10 +179,10 @@ class Selection:
     def _refused(
         self, *, shards: Shards | None = None, pipeline: Pipeline | None = None
     ) -> ValueError | None:
-        """Why the model cannot be trained in a way, of `agreement.check`, if it cannot.
+        """Why the model cannot be sharded or cut in this way; None if it can.
 
         Raises:
-          ValueError: it cannot be trained in any.
+          ValueError: it cannot be trained at all.
         """
         try:
             agreement.check(self._subject, shards=shards, pipeline=pipeline)
@@ -238,13 +238,13 @@ class Selection:
 
 
 def _rounds(verify: VerifyFlags) -> Sequence[int]:
-    """Rounds of gradient accumulation; one where batch norm would span them."""
+    """Rounds of gradient accumulation; one if batch norm needs all examples at once."""
     pieces = BATCH_NORM[verify.batch_norm].micro_batches
     return (1,) if pieces else verify.accumulate_steps
 
 
 def _modes(verify: VerifyFlags) -> Sequence[str]:
-    """The modes to compare; all of them when empty."""
+    """The modes to compare; empty for all."""
     names: Sequence[str] = verify.variable_update
     if BATCH_NORM[verify.batch_norm].towers:
         joined = [name for name, mode in VARIABLE_UPDATES.items() if mode.joined]

@@ -1,4 +1,4 @@
-"""Outcomes of the comparison, as numbers and as a table."""
+"""Outcomes of a comparison, as numbers and as a table."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -11,22 +11,22 @@ from towers.gradients.exchange import GradientExchange
 from towers.layout.shards import Shards
 from towers.layout.stages import Pipeline
 
-# dtype -> the most that rounding to it changes a number, relative to it.
+# dtype -> the largest relative error of rounding to it.
 _ROUNDING = {tf.bfloat16: 2.0**-8, tf.float16: 2.0**-11}
 
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """One way to train.
+    """The settings of a training that is compared.
 
     Attributes:
       variable_update: a mode.
-      num_towers: that the global batch is split over.
-      exchange: how the mode exchanges gradients; None if it offers no choice.
-      rounds: of gradient accumulation in each tower; 1: no accumulation.
-      pipeline: stages, micro-batches and schedule of each tower; None: it is whole.
-      transfer: dtype that gradients travel in; None: as they are.
-      shards: what of each tower is spread over devices; None: nothing is.
+      num_towers: among which the global batch is split.
+      exchange: how the mode exchanges gradients; None if there is no choice.
+      rounds: of gradient accumulation in each tower; 1 for none.
+      pipeline: stages, micro-batches and schedule of each tower; None for none.
+      transfer: dtype in which gradients are sent; None for that of the towers.
+      shards: which layers are sharded over a tower's devices; None for none.
     """
 
     variable_update: str
@@ -45,21 +45,21 @@ class Case:
 
     @property
     def pieces(self) -> int:
-        """Pieces of each tower's batch: accumulation rounds x micro-batches."""
+        """Parts of each tower's batch: accumulation rounds x micro-batches."""
         return self.rounds * (self.pipeline.micro_batches if self.pipeline else 1)
 
     def bound(self, exact: float, compute: tf.DType = tf.float32) -> float:
         """The largest difference that counts as rounding, in 16 bits after one step.
 
-        A gradient that travels in 16 bits is rounded on each of at most N - 1 hops and
-        once more as a sum, to the precision of the towers' shares, which may be larger
-        than their sum: twice as large is admitted.  Where towers compute in 16 bits,
-        every layer rounds, and every piece of the batch: a few roundings of each kind
-        are admitted.  A sum instead of a mean exceeds both by far.
+        A gradient that is sent in 16 bits is rounded on each of at most N - 1 hops and
+        once more as a sum, to the precision of the towers' shares.  These may be larger
+        than their sum, so the bound is twice that.  If towers compute in 16 bits, every
+        layer and every part of the batch rounds, so the bound allows a few roundings of
+        each.  A sum instead of a mean exceeds both by far.
 
         Args:
-          exact: of what is in float32 everywhere.
-          compute: dtype that towers compute in.
+          exact: the bound if everything is in float32.
+          compute: dtype in which towers compute.
         """
         travels = self.num_towers * _ROUNDING.get(self.transfer, 0.0)
         computed = max(16, self.num_towers * self.pieces) * _ROUNDING.get(compute, 0.0)
@@ -106,12 +106,12 @@ def _of_pipeline(how: Pipeline) -> list[str]:
 
 
 class Difference(NamedTuple):
-    """How far a variable is from the reference's after a step."""
+    """The difference of a variable from the reference's after a step."""
 
     step: int
-    variable: str  # `replica_2/name` in a replica but the first
+    variable: str  # `replica_2/name` in replicas after the first
     ulps: float  # of the variable's largest element
-    relative: float  # to that element, or to the farthest that one has moved
+    relative: float  # to that element, or to the largest change of an element
 
 
 @dataclasses.dataclass(frozen=True)
@@ -121,13 +121,12 @@ class Outcome:
     Attributes:
       case: that was run.
       largest: the largest difference over all steps and variables.
-      first: the first beyond the bound, or None.
-      bound: that it was held to, where that is not the one of all others.
-      grown: how far rounding alone may take it, where it went beyond the bound and that
-        explains it; else 0.
-      repeats: whether one tower takes the same steps again, where a case differs.
-      apart: whether `first` is of a replica that is not bit-equal to the others, be it
-        by ever so little.
+      first: the first difference beyond the bound, or None.
+      bound: of the case, if it is not the bound of all others.
+      grown: the difference that amplified rounding explains, if the case is beyond the
+        bound and within this; else 0.
+      repeats: whether one tower takes the same steps again, if the case differs.
+      apart: whether `first` is of a replica that is not bit-equal to the others.
       mean_error: why the update is not the mean of gradients; "" if it is.
     """
 
@@ -142,7 +141,7 @@ class Outcome:
 
     @property
     def verdict(self) -> str:
-        """`agrees` or `DIFFERS`, and to what if that is not the bound of all."""
+        """`agrees` or `DIFFERS`, with the bound if it is not that of all others."""
         verdict = "agrees" if self.agrees else "DIFFERS"
         if self.apart:
             return f"{verdict} (replicas that are not bit-equal)"
@@ -164,8 +163,8 @@ def distance(
     """The largest difference of two arrays.
 
     Returns:
-      It in ulps of the reference's largest element, and relative to that element;
-      infinite where one is missing or not finite.
+      (in ulps of the reference's largest element, relative to that element); infinite
+      if an array is missing or has elements that are not finite.
     """
     if reference is None or value is None or reference.shape != value.shape:
         return np.inf, np.inf
@@ -174,7 +173,7 @@ def distance(
     largest = np.max(np.abs(reference))
     if not np.isfinite(largest):
         return np.inf, np.inf
-    # Most elements are often equal, as those of a table of which few rows were read.
+    # Often most elements are equal, as in a table of which few rows were read.
     differ = reference != value
     gaps = np.abs(reference[differ].astype("f8") - value[differ])
     gap = np.max(gaps, initial=0.0)
@@ -193,10 +192,10 @@ def same_bits(first: np.ndarray, second: np.ndarray) -> bool:
 
 
 class Table:
-    """The table of outcomes, a line at a time.
+    """The table of outcomes, line by line.
 
     Args:
-      cases: that its columns have room for.
+      cases: determine the width of the columns.
 
     Attributes:
       heading: its first line.
