@@ -11,7 +11,7 @@ has a dataclass of its own, such as `VerifyConfig`.
 import dataclasses
 import os
 import typing
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, ClassVar, TypeVar, overload
 
 from flags import (
@@ -215,6 +215,19 @@ def _learning_rate(flags: _Given) -> Iterator[Problem]:
         yield Problem("piecewise_learning_rate_schedule", schedule, str(error))
 
 
+def _regexes(flags: _Given) -> Iterator[Problem]:
+    """Regular expressions of the names of variables."""
+    checks: dict[str, Callable[[str], object]] = {
+        "trainable": optimizer.check_regex,
+        "learning_rate_factors": optimizer.parse_factors,
+    }
+    for name in checks.keys() & flags.keys():
+        try:
+            checks[name](flags[name])
+        except ValueError as error:
+            yield Problem(name, flags[name], str(error))
+
+
 def _gpus(flags: _Given) -> Iterator[Problem]:
     indices = flags.get("gpu_indices", ())
     if len(set(indices)) < len(indices):
@@ -354,9 +367,9 @@ def _prediction(flags: _Given) -> Iterator[Problem]:
 
 _RULES = {
     Config: (
-        *(_learning_rate, _gpus, _stages, _compact, _whole_batch_norm, _cluster),
-        _files,
+        *(_learning_rate, _regexes, _gpus, _stages, _compact, _whole_batch_norm),
+        *(_cluster, _files),
     ),
-    VerifyConfig: (_learning_rate, _verified_pipelines, _verified_batch_norm),
+    VerifyConfig: (_learning_rate, _regexes, _verified_pipelines, _verified_batch_norm),
     PredictConfig: (_gpus, _prediction),
 }

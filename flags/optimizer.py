@@ -1,13 +1,17 @@
 """The flags of the optimizer: a section of `Config`.
 
-Also the parser of `--piecewise_learning_rate_schedule`.
+Also the parsers of `--piecewise_learning_rate_schedule`, `--learning_rate_factors` and
+`--trainable`.
 """
 
 import dataclasses
 import math
+import re
 from typing import ClassVar, NamedTuple
 
 from flags.field import ABOVE_0, AT_LEAST_0, AT_LEAST_1, BELOW_1, field
+
+_FACTOR_LIMIT = 3e38  # near that of a float32
 
 
 class PiecewiseRates(NamedTuple):
@@ -79,6 +83,18 @@ class OptimizerFlags:
         unset="the recipe's",
         must=AT_LEAST_0,
     )
+    learning_rate_factors: str | None = field(
+        None,
+        "REGEX1=F1,...,REGEXn=Fn: the learning rate of a variable is multiplied by the "
+        "factor of the first expression that matches in its name",
+        unset="the recipe's",
+    )
+    trainable: str | None = field(
+        None,
+        "regular expression: only variables in whose name it matches are trained, the "
+        "others are frozen",
+        unset="all are",
+    )
     momentum: float = field(0.9, "momentum of momentum and lars", must=BELOW_1)
     nesterov: bool = field(True, "Nesterov's form of momentum")
     rmsprop_decay: float = field(0.9, "decay of RMSProp's mean square", must=BELOW_1)
@@ -137,6 +153,12 @@ class OptimizerFlags:
         text = self.piecewise_learning_rate_schedule
         return None if text is None else parse_piecewise_rates(text)
 
+    @property
+    def factors(self) -> dict[str, float] | None:
+        """`learning_rate_factors` parsed; None if it is not given."""
+        text = self.learning_rate_factors
+        return None if text is None else parse_factors(text)
+
 
 def parse_piecewise_rates(text: str) -> PiecewiseRates:
     """Parses a `piecewise_learning_rate_schedule`.
@@ -166,3 +188,40 @@ def parse_piecewise_rates(text: str) -> PiecewiseRates:
         if not (math.isfinite(epoch) and epoch > before):
             raise ValueError(f"epoch {epoch:g} must come after {before:g}")
     return PiecewiseRates(rates, epochs)
+
+
+def parse_factors(text: str) -> dict[str, float]:
+    """Parses `learning_rate_factors`: regular expression -> factor.
+
+    Args:
+      text: `REGEX1=F1,...,REGEXn=Fn`; an expression may contain `,` and `=`.
+
+    Raises:
+      ValueError: the text is not of that form; the message says where.
+    """
+    *words, rest = re.split(r"=([^=,]*)(?:,|$)", text)
+    if rest or not words:
+        raise ValueError("does not end in a factor; write REGEX1=F1,...,REGEXn=Fn")
+    factors: dict[str, float] = {}
+    for regex, word in zip(words[::2], words[1::2]):
+        check_regex(regex)
+        try:
+            factor = float(word)
+        except ValueError:
+            raise ValueError(f"factor {word!r} of {regex!r} is not a number") from None
+        if not 0 <= factor <= _FACTOR_LIMIT:
+            raise ValueError(f"factor {word} of {regex!r} must be finite, at least 0")
+        if regex in factors:
+            raise ValueError(f"has {regex!r} twice")
+        factors[regex] = factor
+    return factors
+
+
+def check_regex(text: str) -> None:
+    """Raises ValueError if a text is no regular expression, or an empty one."""
+    if not text:
+        raise ValueError("has an empty regular expression; a dot matches every name")
+    try:
+        re.compile(text)
+    except re.error as error:
+        raise ValueError(f"{text!r} is no regular expression: {error}") from None

@@ -43,6 +43,10 @@ class BatchStatistics:
     moments: Callable[[tf.Tensor], tf.Tensor]
 
 
+# The moving averages of batch norm, and how each begins.
+_MOVING = {"moving_mean": v1.zeros_initializer, "moving_variance": v1.ones_initializer}
+
+
 def _he_initializer(gain: float = 2.0) -> Initializer:
     """Truncated normal of variance gain / fan-in (He et al. 2015)."""
     return v1.variance_scaling_initializer(gain, mode="fan_in")
@@ -61,6 +65,7 @@ class Layers:
       products: every layer that might be the last, a classifier.
       tables: every table that `embedding` looked up rows of.
       lookup: (ids, table) -> rows, of a table that is in parts, or None of another.
+      trains: a variable's name -> whether it is trained, rather than frozen.
 
     Args:
       seed: of dropout.
@@ -88,6 +93,7 @@ class Layers:
         self.products: list[Product] = []
         self.tables: list[tf.Tensor] = []
         self.lookup: Callable[[tf.Tensor, tf.Tensor], tf.Tensor | None] | None = None
+        self.trains: Callable[[str], bool] = lambda name: True
 
     @property
     def channel_axis(self) -> int:
@@ -227,11 +233,16 @@ class Layers:
         Statistics and parameters are float32 whatever `dtype` is; x keeps its dtype.
         In training, the mean and variance of the batch, x or with `joined` all batches
         of which x is one, are used and recorded in `statistics`, gradients included;
-        otherwise the moving averages are read.
+        otherwise the moving averages are read.  A frozen layer, none of whose variables
+        is trained, reads them in training, too, and leaves them as they are.
         """
         whole, x = x.shape, self._as_image(x)
         shape = [self.channels(x)]
-        with v1.variable_scope(None, default_name="batch_norm"):
+        with v1.variable_scope(None, default_name="batch_norm") as scope:
+            training = self.training and any(
+                self.trains(f"{scope.name}/{name}")
+                for name in ("beta", "gamma", *_MOVING)
+            )
             beta = self.variable("beta", shape, v1.zeros_initializer(), tf.float32)
             gamma_initializer = gamma_initializer or v1.ones_initializer()
             gamma = (
@@ -240,14 +251,11 @@ class Layers:
                 else tf.ones(shape)
             )
             averages = [
-                v1.get_variable(name, shape, tf.float32, start, trainable=False)
-                for name, start in (
-                    ("moving_mean", v1.zeros_initializer()),
-                    ("moving_variance", v1.ones_initializer()),
-                )
+                v1.get_variable(name, shape, tf.float32, start(), trainable=False)
+                for name, start in _MOVING.items()
             ]
-            moving = {} if self.training else dict(zip(("mean", "variance"), averages))
-            if self.training and self.joined:
+            moving = {} if training else dict(zip(("mean", "variance"), averages))
+            if training and self.joined:
                 x, mean, variance = self._normalise_joined(x, gamma, beta, epsilon)
             else:
                 x, mean, variance = v1.nn.fused_batch_norm(
@@ -257,9 +265,9 @@ class Layers:
                     **moving,
                     epsilon=epsilon,
                     data_format=self.data_format,
-                    is_training=self.training,
+                    is_training=training,
                 )
-            if self.training:
+            if training:
                 for average, value in zip(averages, (mean, variance)):
                     self.statistics.append(Statistic(average, value, momentum))
             x = x if x.shape == whole else tf.reshape(x, whole)

@@ -2,7 +2,8 @@
 
 import dataclasses
 import itertools
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Mapping
 
 from models.user_errors import blamed
 from models.validation import (
@@ -75,6 +76,9 @@ class Recipe:
       optimizer: a row of `towers.optimizers.optimizer.OPTIMIZERS`.
       weight_decay: L2 factor, applied once at the update: gradient += factor x value.
       decayed: which variables (by name) the weight decay touches.
+      learning_rate_factors: regular expression -> what the learning rate of a variable
+        is multiplied by; of several that match in its name (`re.search`), the first
+        counts.
       ema_decay: 0, or the decay of the moving averages that evaluation reads.
       clip_norm: 0, or the size that the norm of all mean gradients does not exceed.
       published: the published result and its source, in words.
@@ -86,6 +90,7 @@ class Recipe:
     optimizer: str = "momentum"
     weight_decay: float = 0.0
     decayed: Callable[[str], bool] = decay_all
+    learning_rate_factors: Mapping[str, float] = dataclasses.field(default_factory=dict)
     ema_decay: float = 0.0
     clip_norm: float = 0.0
     published: str = ""
@@ -96,10 +101,19 @@ class Recipe:
             batch_size=COUNT,
             num_epochs=EPOCHS,
             weight_decay=AT_LEAST_0,
+            learning_rate_factors=AT_LEAST_0,
             ema_decay=BELOW_1,
             clip_norm=AT_LEAST_0,
         )
         check_takes("decayed of the recipe", self.decayed, "name")
+        for regex in self.learning_rate_factors:
+            try:
+                re.compile(regex)
+            except re.error as error:
+                raise ValueError(
+                    f"Recipe.learning_rate_factors has {regex!r}, which is no regular "
+                    f"expression: {error}"
+                ) from None
 
     def decays(self, name: str) -> bool:
         """Whether the weight decay touches a variable.

@@ -113,6 +113,12 @@ def _fits(value: Any, kind: Any) -> bool:
         if origin is tuple and args[-1] is not Ellipsis:
             return len(value) == len(args) and all(map(_fits, value, args))
         return all(_fits(item, args[0]) for item in value)
+    if origin is collections.abc.Mapping:
+        return isinstance(value, collections.abc.Mapping) and all(
+            _fits(part, kind)
+            for item in value.items()
+            for part, kind in zip(item, args)
+        )
     if kind is int:
         return isinstance(value, numbers.Integral) and not isinstance(value, bool)
     if kind is float:
@@ -132,9 +138,13 @@ def _words(kind: Any) -> str:
         return f"({', '.join(map(_words, args))})"
     if origin in (tuple, collections.abc.Sequence):
         return f"({_words(args[0])}, ...)"
+    if origin is collections.abc.Mapping:
+        return f"{{{': '.join(map(_words, args))}}}"
     package = "models." if kind.__module__.startswith("models.") else ""
     return _WORDS.get(kind) or f"{package}{kind.__qualname__}"
 
 
 def _items(value: Any) -> Any:
+    if isinstance(value, collections.abc.Mapping):
+        return value.values()
     return value if isinstance(value, tuple | list) else (value,)

@@ -132,6 +132,7 @@ def _build(
     template, towers = copy_towers(
         spec, feed.batches, mode, scalars=scalars, rounds=rounds
     )
+    update.factors(template.trainable)
     builder = train_steps.StepBuilder(
         mode=mode,
         trainable=template.trainable,
@@ -186,7 +187,7 @@ def _initializer(mode: VariableUpdate, held: Mapping[str, tf.Variable]) -> tf.Op
 
 def _sync(mode: VariableUpdate) -> tf.Operation:
     with v1.name_scope(graph_names.SYNC):
-        return tf.group(*mode.sync())
+        return tf.group(*mode.sync(), *mode.fixed.fill())
 
 
 def _feed(
@@ -238,6 +239,7 @@ def tower_spec(
         pipeline=options.pipeline,
         loss_scaled=options.loss_scaling is not None,
         shards=shards and shards._replace(elsewhere=elsewhere),
+        trainable=options.trainable,
     )
 
 
@@ -293,6 +295,8 @@ def copy_towers(
     looks_up = rounds == 1 and not task.compiled
     if isinstance(template, Template) and looks_up:
         template = embedding_lookup.cut_out(template)
+    if task.training:
+        variables.fix(_unchanged(template))
     cast, arrive = precision.PrecisionCasts(), transfer.Arrivals()
     hosts = transfer.arrival_hosts(variables.placement)
 
@@ -340,6 +344,12 @@ def _factor(
     for index, device in mode.factored(template.trainable).items():
         for gradients in (copied.gradients for copied in towers):
             gradients[index] = sufficient_factors.of(gradients[index], device, added)
+
+
+def _unchanged(template: AnyTemplate) -> set[str]:
+    """The variables that towers read and no step changes."""
+    followed = {rule.variable for rule, _ in template.statistics}
+    return set(template.reads).difference(template.trainable, followed)
 
 
 def _copier(task: TowerSpec, rounds: int) -> Callable[..., list[Tower]]:

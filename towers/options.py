@@ -34,6 +34,7 @@ class Options:
         `sync_batch_norm.BATCH_NORM`.
       loss_scaling: of float16; None if the loss is not scaled.
       shards: which layers are sharded over each tower's devices; None if none is.
+      trainable: regular expression in the names of the variables that are trained.
       purpose: of the graph, see `between_graph`.
     """
 
@@ -50,6 +51,7 @@ class Options:
     batch_norm: str = "micro_batch"
     loss_scaling: LossScaling | None = None
     shards: Shards | None = None
+    trainable: str = ""
     purpose: int = between_graph.TRAIN
 
     def __post_init__(self) -> None:

@@ -237,6 +237,7 @@ def _chosen(config: Config, kind: str, *, images: bool) -> dict[str, Any]:
         "data_format": config.model.data_format or (fastest if images else "NHWC"),
         "dtype": dtype,
         "seed": config.training.tf_random_seed,
+        "trainable": config.optimizer.trainable or "",
         "xla_compile": config.devices.xla_compile,
         "accumulate_steps": config.variables.accumulate_steps,
         "batch_norm": config.variables.batch_norm,

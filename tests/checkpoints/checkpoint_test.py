@@ -6,7 +6,7 @@ from unittest import mock
 import numpy as np
 import tensorflow as tf
 
-from towers.checkpoints import checkpoint
+from towers.checkpoints import checkpoint, loading
 
 v1 = tf.compat.v1
 
@@ -134,17 +134,17 @@ class CheckpointTest(tf.test.TestCase):
 
     def test_one_that_is_replaced_while_it_is_read(self):
         self._save([1])
-        load = checkpoint.Checkpoints._load
+        load = loading.Loaders.load
 
-        def replaced(checkpoints, session, path):
+        def replaced(loaders, session, path):
             if path.endswith("-1"):
                 old = os.path.join(self.directory, "model.ckpt-1")
                 for suffix in (".data-00000-of-00001", ".index"):
                     os.rename(old + suffix, f"{old[:-1]}2{suffix}")
                 v1.train.update_checkpoint_state(self.directory, f"{old[:-1]}2")
-            load(checkpoints, session, path)
+            load(loaders, session, path)
 
-        with mock.patch.object(checkpoint.Checkpoints, "_load", replaced):
+        with mock.patch.object(loading.Loaders, "load", replaced):
             self.assertEqual(self._restore()[1], 1)  # the value that was saved
         self.assertEmpty(self.lines)
 

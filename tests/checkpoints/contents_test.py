@@ -40,6 +40,15 @@ class ContentsTest(parameterized.TestCase):
         ):
             contents.check_same(path, {"a": [3], "c": []})
 
+    def test_what_was_frozen_has_no_slots(self):
+        path = self._write(a=1.0, b=2.0, b__Slot=3.0)
+        here = {"a": [], "a/Slot": [], "b": []}
+        contents.check_same(path, here)
+        self.assertEqual(contents.untrained(here, contents.of(path)), {"a/Slot": "a"})
+        for others in (dict(here, **{"a/Other": []}), {"a": [], "b": []}, {"a": []}):
+            with self.assertRaises(ValueError):
+                contents.check_same(path, others)
+
     def test_what_is_carried_may_be_missing_on_either_side(self):
         contents.check_same(self._write(a=1.0), {"a": [], "carried/x/b": [5]})
         contents.check_same(self._write(a=1.0, carried__x__b=2.0), {"a": []})

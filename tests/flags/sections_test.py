@@ -44,10 +44,10 @@ FLAGS = {
         optimizer init_learning_rate piecewise_learning_rate_schedule
         learning_rate_schedule learning_rate_power learning_rate_cycle_growth
         num_epochs_per_decay learning_rate_decay_factor minimum_learning_rate
-        num_learning_rate_warmup_epochs resnet_base_lr momentum nesterov rmsprop_decay
-        rmsprop_momentum rmsprop_epsilon adam_beta1 adam_beta2 adam_epsilon
-        lamb_epsilon lars_eeta lars_epsilon gradient_clip gradient_clip_norm
-        weight_decay ema_decay
+        num_learning_rate_warmup_epochs resnet_base_lr learning_rate_factors trainable
+        momentum nesterov rmsprop_decay rmsprop_momentum rmsprop_epsilon adam_beta1
+        adam_beta2 adam_epsilon lamb_epsilon lars_eeta lars_epsilon gradient_clip
+        gradient_clip_norm weight_decay ema_decay
         """,
     "evaluation": """
         eval eval_interval_secs eval_during_training_every_n_steps

@@ -161,6 +161,18 @@ class BatchNormTest(LayersTestCase):
         np.testing.assert_allclose(actual, np.maximum(want, 0), rtol=1e-4, atol=1e-4)
         self.assertEmpty(nn.statistics)
 
+    @parameterized.parameters("beta", "gamma", "moving_mean", None)
+    def test_a_frozen_one_is_as_in_evaluation(self, trained):
+        x, outputs = tf.constant(_random(4, 3, 3, 2)), []
+        for training in (True, False):
+            nn = _layers(training=training)
+            nn.trains = lambda name: name == f"batch_norm/{trained}"
+            with v1.variable_scope("", reuse=v1.AUTO_REUSE):
+                outputs.append(nn.batch_norm(x))
+            self.assertLen(nn.statistics, 2 if training and trained else 0)
+        frozen, evaluated = self.evaluate(outputs)
+        self.assertEqual(trained is None, np.array_equal(frozen, evaluated))
+
     @parameterized.parameters(True, False)
     def test_variables(self, training):
         nn = _layers(training=training)

@@ -17,6 +17,18 @@ class RecipeTest(absltest.TestCase):
         with self.assertRaisesRegex(ValueError, r"^decayed\('w'\) .*ZeroDivisionError"):
             fails.decays("w")
 
+    def test_factors_of_the_learning_rate(self):
+        schedule = recipe.Schedule((0.1,))
+        recipe.Recipe(1, schedule, learning_rate_factors={"conv": 1, ".": 0.5})
+        for factors, words in (
+            ({"a": -1.0}, "learning_rate_factors is .* at least 0"),
+            ({"a": "x"}, "learning_rate_factors is .* must be {a text: a finite"),
+            (["a"], "learning_rate_factors is .* must be {a text: a finite"),
+            ({"(": 1.0}, r"has '\(', which is no regular expression: missing"),
+        ):
+            with self.assertRaisesRegex(ValueError, words):
+                recipe.Recipe(1, schedule, learning_rate_factors=factors)
+
 
 class ScheduleTest(parameterized.TestCase):
     @parameterized.parameters(

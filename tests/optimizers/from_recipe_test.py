@@ -32,6 +32,17 @@ class LearningTest(parameterized.TestCase):
         self.assertEqual(_update(weight_decay=0.25).weight_decay, 0.25)
         self.assertEqual(_update(optimizer="adam").optimizer, "adam")
 
+    def test_factors_of_the_recipe_and_of_the_flag(self):
+        lenet = models.get("lenet")
+        recipe = dataclasses.replace(lenet.recipe, learning_rate_factors={"conv": 0.5})
+        model = dataclasses.replace(lenet, recipe=recipe)
+        self.assertEqual(_update(model).learning_rate_factors, {"conv": 0.5})
+        self.assertEqual(
+            _update(model, learning_rate_factors="a=2").learning_rate_factors,
+            {"a": 2.0},
+        )
+        self.assertEqual(_update().learning_rate_factors, {})
+
     def test_a_rate_that_grows_with_the_batch(self):
         """ResNet-50: 0.128 per 256 images (tf_cnn_benchmarks), after its warm-up."""
         for batch in (256, 1024):

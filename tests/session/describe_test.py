@@ -164,6 +164,21 @@ class DescribeTest(parameterized.TestCase):
         )
         self.assertEqual(rows["Devices"], "[['/device:CPU:0', '/device:CPU:1']]")
 
+    def test_what_is_trained_and_at_which_rate(self):
+        flags = dict(trainable="conv", learning_rate_factors="bias=2,conv1=0.5")
+        rows, _ = _described(model="lenet", num_gpus=2, **flags)
+        self.assertEqual(
+            rows["Trainable"],
+            "4 variables, 53696 parameters; frozen: 4 variables, 2119657 parameters",
+        )
+        self.assertEqual(
+            rows["Rate factors"],
+            "2 for bias: 2 variables, 96 parameters\n"
+            "0.5 for conv1: 1 variable, 2400 parameters",
+        )
+        rows, _ = _described(model="lenet")
+        self.assertNoCommonElements(["Trainable", "Rate factors"], rows)
+
     def test_epochs_are_those_asked_for(self):
         rows, _ = _described(model="mlp", num_epochs=2.5, num_gpus=2)
         self.assertEqual(rows["Num epochs"], "2.50")

@@ -18,7 +18,7 @@ from typing import Any
 import tensorflow as tf
 
 from towers.checkpoints import constants, contents
-from towers.data import order
+from towers.checkpoints.loading import Loaders
 from towers.errors import explain
 from towers.errors.output_paths import OutputError
 from towers.layout import graph_names, parts
@@ -118,12 +118,7 @@ class Checkpoints:
             self._saver = v1.train.Saver(
                 self._variables, max_to_keep=max_to_keep, save_relative_paths=True
             )
-            self._loaders = [
-                (set(group), v1.train.Saver(group))
-                for group in _groups(self._variables)
-            ]
-            version: Any = self._variables.get(order.NAME)
-            self._permute = version is not None and version.assign(order.PERMUTED).op
+            self._loaders = Loaders(self._variables, log)
         self._finite = finite
         self._saved_step = -1
         self._cleared = False
@@ -258,7 +253,7 @@ class Checkpoints:
             try:
                 self._check_same(path)
                 with session.graph.as_default():
-                    self._load(session, path)
+                    self._loaders.load(session, path)
             except _LOST:
                 raise  # it says nothing about the file
             except tf.errors.OpError as error:
@@ -276,16 +271,6 @@ class Checkpoints:
             return path
         return None
 
-    def _load(self, session: v1.Session, path: str) -> None:
-        stored = set(contents.of(path))
-        for names, loader in self._loaders:
-            if names <= stored:
-                loader.restore(session, path)
-        if self._permute and order.NAME not in stored:
-            session.run(self._permute)
-        # Only of what was loaded, so it can be read.
-        contents.check_counts(path, stored & self._variables.keys())
-
     def _last_whole(self) -> str:
         last = latest(self.directory)
         return f"the last whole one is {last}" if last else "there is none before"
@@ -295,21 +280,6 @@ class Checkpoints:
         constants.check(path, self._constants, names, partial=self._partial)
         shapes = {name: v.shape.as_list() for name, v in self._variables.items()}
         contents.check_same(path, shapes, partial=self._partial)
-
-
-def _groups(variables: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Groups of variables that are loaded together.
-
-    Each kind of carried values and the order's version are groups; all others are one.
-    Constants are left out.
-    """
-    groups: dict[str, dict[str, Any]] = {}
-    for name, variable in variables.items():
-        if not constants.is_one(name):
-            kind = name.split("/")[1] if contents.is_carried(name) else ""
-            kind = name if name == order.NAME else kind
-            groups.setdefault(kind, {})[name] = variable
-    return list(groups.values())
 
 
 def all_paths(directory: str) -> list[str]:

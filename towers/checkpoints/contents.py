@@ -1,7 +1,7 @@
 """The names and shapes in a checkpoint, compared with those of a run."""
 
 import os
-from collections.abc import Mapping, Set
+from collections.abc import Collection, Iterable, Mapping, Set
 
 import numpy as np
 import tensorflow as tf
@@ -9,6 +9,10 @@ import tensorflow as tf
 from flags.problem import wrong_setting
 from towers.checkpoints import constants
 from towers.data import order
+from towers.errors.explain import first_few
+
+# The kind of slot that a moving average is, after the name of its variable.
+AVERAGE = "ExponentialMovingAverage"
 
 # Variables that count, and a number that none of them reaches.
 _COUNTS, _MOST = {"global_step", "position"}, 2**62
@@ -32,18 +36,19 @@ def check_same(
       ValueError: names or shapes differ; up to five of each are named.
     """
     stored, shapes = (
-        {name: shape for name, shape in every.items() if not _optional(name)}
+        {name: shape for name, shape in every.items() if not may_be_missing(name)}
         for every in (of(path), shapes)
     )
-    missing = sorted(set(shapes) - set(stored))
+    missing = sorted(set(shapes) - set(stored) - set(untrained(shapes, stored)))
     extra = [] if partial else sorted(set(stored) - set(shapes))
+    extra = sorted(set(extra) - set(untrained(stored, shapes)))
     differ = [
         f"{name} is {stored[name]} in it and {shapes[name]} in this run"
         for name in sorted(set(stored) & set(shapes))
         if list(stored[name]) != list(shapes[name])
     ]
     parts = [
-        f"{title}: {', '.join(names[:5])}" + (" ..." if len(names) > 5 else "")
+        f"{title}: {first_few(names)}"
         for title, names in (
             ("not in it", missing),
             ("only in it", extra),
@@ -59,6 +64,37 @@ def check_same(
             f"({'; '.join(parts)})",
             "give the settings that it was trained with, or another `train_dir`",
         )
+
+
+def untrained(names: Iterable[str], stored: Collection[str]) -> dict[str, str]:
+    """The slots and moving averages that a checkpoint lacks of frozen variables.
+
+    They are missing because the run that wrote it trained other variables, if it holds
+    their variable, and the same kind of slot of another variable.
+
+    Args:
+      names: of slots, moving averages and variables.
+      stored: what the checkpoint holds.
+
+    Returns:
+      name -> that of its variable.
+    """
+    there = set(stored)
+    kinds = {_kind(name) for name in there if _variable(name) in there}
+    return {
+        name: _variable(name)
+        for name in names
+        if name not in there and _variable(name) in there and _kind(name) in kinds
+    }
+
+
+def _variable(name: str) -> str:
+    """The variable that a slot of this name belongs to."""
+    return name.rpartition("/")[0]
+
+
+def _kind(name: str) -> str:
+    return name.rpartition("/")[2]
 
 
 def of(path: str) -> dict[str, list[int]]:
@@ -79,6 +115,6 @@ def is_carried(name: str) -> bool:
     return name.startswith(CARRIED)
 
 
-def _optional(name: str) -> bool:
+def may_be_missing(name: str) -> bool:
     """Whether a checkpoint can be loaded without it."""
     return is_carried(name) or constants.is_one(name) or name == order.NAME

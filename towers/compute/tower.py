@@ -105,6 +105,7 @@ class TowerSpec:
       joined: how many batches share batch norm's statistics.
       loss_scaled: whether gradients are those of the loss times a scale, an input.
       shards: which layers are sharded over the tower's devices; None if none is.
+      trainable: regular expression in the names of the variables that are trained.
       predicts: whether the tower's metrics are the last block's outputs and its loss
         is 0; labels and weights are then not used.
     """
@@ -121,6 +122,7 @@ class TowerSpec:
     joined: SharedStatistics = SharedStatistics()  # noqa: RUF009 - frozen
     loss_scaled: bool = False
     shards: Shards | None = None
+    trainable: str = ""
     predicts: bool = False
 
 
@@ -215,13 +217,15 @@ def trace(
         makes variables in a way that towers cannot share, see `variable_getter`.
     """
     exchanges = StatisticsExchanges()
+    first, split = task.training, splits(task, features)
     variables = VariablePlaceholders(
-        create, splits(task, features), first=task.training
+        create, split, first=first, trainable=task.trainable
     )
     with TracedGraph(variables).as_default() as graph:
         batch = nests.batch_placeholders(features, labels)
         scale = v1.placeholder(tf.float32, [], "loss_scale")
         nn, outputs = _run(task, batch, variables, exchanges)
+        variables.check_trained()
         outputs = classifier.shard_logits(outputs, nn, variables.parts, task.shards)
         if task.predicts:
             predictions = nests.numbered("predictions", outputs)
@@ -263,7 +267,7 @@ def _run(
         first_example=batch["first"],
     )
     nn.joined = exchanges.joined(task.joined)
-    nn.lookup = variables.lookup
+    nn.lookup, nn.trains = variables.lookup, variables.trains
     x = task.model.inputs.prepare(batch["features"], nn)
     with running(task, variables):
         return nn, task.model.run(x, nn)

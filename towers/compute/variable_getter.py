@@ -6,6 +6,8 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
+from flags.problem import wrong_setting
+from towers.errors.explain import first_few
 from towers.layout import parts, placeholders
 from towers.layout.parts import Split
 
@@ -53,6 +55,8 @@ class VariablePlaceholders:
       known: variables of the model's earlier segments; new ones are added.
       first: whether this trace creates the variables; if not, reuse=True may refer to
         those of an earlier trace.
+      trainable: regular expression: variables in whose name it does not match are
+        frozen, as if they were made with trainable=False.
 
     Attributes:
       reads: name of a variable or part -> its placeholder.
@@ -68,9 +72,11 @@ class VariablePlaceholders:
         known: dict[str, KnownVariable] | None = None,
         *,
         first: bool = True,
+        trainable: str = "",
     ):
         self._create = create
         self._first = first
+        self._trainable = trainable
         self._known = {} if known is None else known
         self._splits = splits
         self.owners = [] if owners is None else owners
@@ -131,6 +137,21 @@ class VariablePlaceholders:
             if (variable.trainable or not trainable) and (known or name in self._given)
         ]
 
+    def trains(self, name: str) -> bool:
+        """Whether a variable of this name is trained, if the model lets it be."""
+        return bool(re.search(self._trainable, name))
+
+    def check_trained(self) -> None:
+        """Raises SettingError if every variable is frozen."""
+        trained = any(variable.trainable for variable in self._known.values())
+        if self._first and self._trainable and not trained:
+            raise wrong_setting(
+                "trainable",
+                self._trainable,
+                "matches in the name of no variable that could be trained",
+                f"the model has {first_few(self._known)}",
+            )
+
     def _value(self, name: str) -> tf.Tensor:
         """A variable's value, read once."""
         if name not in self._given:
@@ -155,7 +176,7 @@ class VariablePlaceholders:
                 f"variable {name!r} is to be shared, and there is none; make it first, "
                 "without reuse=True"
             )
-        trainable = options.get("trainable", True) is not False
+        trainable = options.get("trainable", True) is not False and self.trains(name)
         shape, initializer = tf.TensorShape(shape), options.get("initializer")
         if initializer is not None and not callable(initializer):
             shape, initializer = _constant(name, initializer)

@@ -2,6 +2,7 @@
 
 import re
 import textwrap
+from collections.abc import Iterable
 
 import tensorflow as tf
 
@@ -136,3 +137,9 @@ def reason(text: str) -> str:
     reasons = [entry for entry in lines if entry and not _NOTHING_YET.fullmatch(entry)]
     beginning, *rest = textwrap.wrap((reasons or ["no reason given"])[0], _LENGTH)
     return f"{beginning} ..." if rest else beginning
+
+
+def first_few(names: Iterable[str], most: int = 5) -> str:
+    """Names in a sentence: no more than so many, and dots for those left out."""
+    names = list(names)
+    return ", ".join(names[:most]) + (" ..." if len(names) > most else "")

@@ -18,7 +18,7 @@ v1 = tf.compat.v1
 
 Attached = TypeVar("Attached")
 
-_AVERAGE = "/ExponentialMovingAverage"  # after the name of a variable
+_AVERAGE = f"/{contents.AVERAGE}"  # after the name of a variable
 
 
 class SavedVariables:

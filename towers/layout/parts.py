@@ -15,6 +15,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
 import tensorflow as tf
 
 v1 = tf.compat.v1
@@ -196,6 +197,13 @@ def read(variable: Any) -> Any:
             return tf.raw_ops.ReadVariableOp(resource=part.handle, dtype=part.dtype)
 
     return apply(read_part, variable)
+
+
+def cut(whole: np.ndarray, variable: Any) -> list[np.ndarray]:
+    """The value of each of `each(variable)`, from that of the whole."""
+    if not isinstance(variable, Parts):
+        return [whole]
+    return np.split(whole, variable.starts[1:], variable.axis)
 
 
 def join(values: Any) -> tf.Tensor:

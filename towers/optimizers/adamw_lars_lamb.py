@@ -18,18 +18,12 @@ the squares are summed on each part's device, and one scalar per part is sent.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 import tensorflow as tf
 
 from towers.compute import deterministic_sum
-from towers.layout import parts
-from towers.layout.graph_names import checkpoint_name
-
-v1 = tf.compat.v1
-
-# The learning rate of a step, or a callable for it: called once in `apply_gradients`.
-Rate: TypeAlias = tf.Tensor | float | Callable[[], tf.Tensor]
+from towers.optimizers.rates_by_variable import Rate, RatesByVariable, model_name
 
 
 class DecayPlace(NamedTuple):
@@ -67,19 +61,18 @@ class WeightDecay(NamedTuple):
 
     def of(self, variable: tf.Variable) -> float:
         """The factor for a variable: 0 if it is not decayed."""
-        name = parts.whole_name(checkpoint_name(variable))
-        return self.factor if self.touches(name) else 0.0
+        return self.factor if self.touches(model_name(variable)) else 0.0
 
 
 _Pair = tuple[tf.Tensor, tf.Variable]  # (dense gradient, variable)
 
 
-class _Optimizer(v1.train.Optimizer):
+class _Optimizer(RatesByVariable):
     """Base class: makes sparse gradients dense; groups the parts of each variable."""
 
     def __init__(self, rate: Rate, decay: WeightDecay, name: str):
         super().__init__(use_locking=False, name=name)
-        self._rate = rate
+        self.rate = rate
         self._decay = decay
         self._pairs: list[_Pair] = []
 
@@ -99,17 +92,12 @@ class _Optimizer(v1.train.Optimizer):
         ]
         return super().apply_gradients(self._pairs, global_step, name)
 
-    def _prepare(self) -> None:
-        rate = self._rate() if callable(self._rate) else self._rate
-        self._rate_tensor = tf.convert_to_tensor(rate, tf.float32)
-
     def _adapting(self) -> Iterator[list[_Pair]]:
         """The pairs that share a trust ratio: one variable, or all parts of one."""
         wholes: dict[str, list[_Pair]] = {}
         for gradient, variable in self._pairs:
             if _adapts(variable):
-                name = parts.whole_name(checkpoint_name(variable))
-                wholes.setdefault(name, []).append((gradient, variable))
+                wholes.setdefault(model_name(variable), []).append((gradient, variable))
         yield from wholes.values()
 
 
@@ -211,7 +199,7 @@ class AdamW(_Adam):
             # After the gradient: before it, other clients may still read the value; and
             # a skipped step has no gradient.
             with tf.control_dependencies([grad]):
-                shrink = self._rate_tensor * factor * handle.read_value()
+                shrink = self.rate_of(handle) * factor * handle.read_value()
                 decayed = [handle.assign_sub(shrink, read_value=False)]
         # The update of Adam does not read the value, so it may come after the decay.
         with tf.control_dependencies(decayed):
@@ -221,7 +209,7 @@ class AdamW(_Adam):
                 v=v.handle,
                 beta1_power=beta1_power,
                 beta2_power=beta2_power,
-                lr=self._rate_tensor,
+                lr=self.rate_of(handle),
                 beta1=self._betas[0],
                 beta2=self._betas[1],
                 epsilon=self._epsilon * tf.sqrt(1.0 - beta2_power),
@@ -282,7 +270,7 @@ class Lamb(_Adam):
     ) -> tf.Operation:
         m, v = self._moments(handle)
         moved = self._moved[handle.ref()]
-        rate = self._rate_tensor * self._ratios.get(handle.ref(), 1.0)
+        rate = self.rate_of(handle) * self._ratios.get(handle.ref(), 1.0)
         return tf.group(
             m.assign(moved.m, read_value=False),
             v.assign(moved.v, read_value=False),
@@ -345,7 +333,7 @@ class Lars(_Optimizer):
     def _resource_apply_dense(
         self, grad: tf.Tensor, handle: tf.Variable
     ) -> tf.Operation:
-        rate = self._rate_tensor
+        rate = self.rate_of(handle)
         if _adapts(handle):
             rate *= self._local[handle.ref()]
             grad += self._decay.of(handle) * handle.read_value()

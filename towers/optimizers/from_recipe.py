@@ -71,6 +71,9 @@ def update_from_recipe(
         settings=settings,
         weight_decay=recipe.weight_decay if decay is None else decay,
         decayed=recipe.decays,
+        learning_rate_factors=(
+            recipe.learning_rate_factors if flags.factors is None else flags.factors
+        ),
         ema_decay=recipe.ema_decay if ema is None else ema,
         clip_value=flags.gradient_clip,
         clip_norm=(recipe.clip_norm if norm is None else norm) or None,

@@ -1,17 +1,18 @@
 """Optimizers by name, weight decay and gradient clipping."""
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import tensorflow as tf
 
+from flags.problem import wrong_setting
+from towers.errors.explain import first_few
 from towers.layout import parts
-from towers.layout.graph_names import checkpoint_name
 from towers.optimizers import adamw_lars_lamb, sparse_updates
-from towers.optimizers.adamw_lars_lamb import DecayPlace, Rate, WeightDecay
-
-v1 = tf.compat.v1
+from towers.optimizers.adamw_lars_lamb import DecayPlace, WeightDecay
+from towers.optimizers.rates_by_variable import Rate, RatesByVariable, model_name
 
 MeanGradient: TypeAlias = tf.Tensor | tf.IndexedSlices | None
 
@@ -39,13 +40,13 @@ class Hyperparameters:
     decay: WeightDecay = WeightDecay()  # noqa: RUF009 - frozen
 
 
-def sgd(rate: Rate, settings: Hyperparameters) -> v1.train.Optimizer:
+def sgd(rate: Rate, settings: Hyperparameters) -> RatesByVariable:
     """value -= rate x gradient."""
     del settings
-    return v1.train.GradientDescentOptimizer(rate)
+    return sparse_updates.GradientDescent(rate)
 
 
-def momentum(rate: Rate, settings: Hyperparameters) -> v1.train.Optimizer:
+def momentum(rate: Rate, settings: Hyperparameters) -> RatesByVariable:
     """TensorFlow's momentum, with Nesterov's by default.
 
     slot = momentum x slot + gradient; value -= rate x slot, or with Nesterov
@@ -55,7 +56,7 @@ def momentum(rate: Rate, settings: Hyperparameters) -> v1.train.Optimizer:
     return sparse_updates.Momentum(rate, settings.momentum, nesterov=settings.nesterov)
 
 
-def rmsprop(rate: Rate, settings: Hyperparameters) -> v1.train.Optimizer:
+def rmsprop(rate: Rate, settings: Hyperparameters) -> RatesByVariable:
     """RMSProp with momentum (Hinton, lecture 6e)."""
     return sparse_updates.RmsProp(
         rate,
@@ -65,14 +66,14 @@ def rmsprop(rate: Rate, settings: Hyperparameters) -> v1.train.Optimizer:
     )
 
 
-def adam(rate: Rate, settings: Hyperparameters) -> v1.train.Optimizer:
+def adam(rate: Rate, settings: Hyperparameters) -> RatesByVariable:
     """Adam (Kingma & Ba 2015)."""
     return sparse_updates.Adam(
         rate, settings.adam_beta1, settings.adam_beta2, settings.adam_epsilon
     )
 
 
-def adamw(rate: Rate, settings: Hyperparameters) -> v1.train.Optimizer:
+def adamw(rate: Rate, settings: Hyperparameters) -> RatesByVariable:
     """Adam with decoupled weight decay (Loshchilov & Hutter 2019)."""
     return adamw_lars_lamb.AdamW(
         rate,
@@ -83,7 +84,7 @@ def adamw(rate: Rate, settings: Hyperparameters) -> v1.train.Optimizer:
     )
 
 
-def lars(rate: Rate, settings: Hyperparameters) -> v1.train.Optimizer:
+def lars(rate: Rate, settings: Hyperparameters) -> RatesByVariable:
     """Layer-wise adaptive rate scaling (You et al. 2017), with plain momentum."""
     return adamw_lars_lamb.Lars(
         rate,
@@ -94,7 +95,7 @@ def lars(rate: Rate, settings: Hyperparameters) -> v1.train.Optimizer:
     )
 
 
-def lamb(rate: Rate, settings: Hyperparameters) -> v1.train.Optimizer:
+def lamb(rate: Rate, settings: Hyperparameters) -> RatesByVariable:
     """Layer-wise adaptive moments (You et al. 2020)."""
     return adamw_lars_lamb.Lamb(
         rate,
@@ -115,7 +116,7 @@ class OptimizerRow(NamedTuple):
       decay: where weight decay is applied.
     """
 
-    make: Callable[[Rate, Hyperparameters], v1.train.Optimizer]
+    make: Callable[[Rate, Hyperparameters], RatesByVariable]
     reads: tuple[str, ...]
     decay: DecayPlace = adamw_lars_lamb.IN_GRADIENT
 
@@ -150,9 +151,12 @@ class Update:
       learning_rate: epoch (float32 scalar) -> rate (float32 scalar).
       weight_decay: the factor of weight decay; see the table of `adamw_lars_lamb`.
       decayed: model's name of a variable -> whether it is decayed.
+      learning_rate_factors: regular expression -> what the learning rate of a variable
+        is multiplied by; the first that matches in the model's name counts.
       ema_decay: decay of the moving averages of trainable variables; 0 keeps none.
       clip_value: bound on the size of each element of a gradient; None for no bound.
       clip_norm: bound on the global norm of all gradients; None for no bound.
+      prefix: of the variables' names in the graph, which the model's lack.
     """
 
     optimizer: str
@@ -160,9 +164,11 @@ class Update:
     settings: Hyperparameters = Hyperparameters()
     weight_decay: float = 0.0
     decayed: Callable[[str], bool] = lambda name: True
+    learning_rate_factors: Mapping[str, float] = dataclasses.field(default_factory=dict)
     ema_decay: float = 0.0
     clip_value: float | None = None
     clip_norm: float | None = None
+    prefix: str = ""
 
     def __post_init__(self) -> None:
         if self.optimizer not in OPTIMIZERS:
@@ -176,11 +182,47 @@ class Update:
         """Where weight decay is applied."""
         return OPTIMIZERS[self.optimizer].decay
 
-    def make(self, rate: Rate) -> v1.train.Optimizer:
+    def make(self, rate: Rate) -> RatesByVariable:
         """The optimizer; the rate is as in `OptimizerRow.make`."""
-        decay = WeightDecay(self.weight_decay, self.decayed)
+        decay = WeightDecay(self.weight_decay, self._decays)
         settings = dataclasses.replace(self.settings, decay=decay)
-        return OPTIMIZERS[self.optimizer].make(rate, settings)
+        optimizer = OPTIMIZERS[self.optimizer].make(rate, settings)
+        optimizer.factor_of = lambda variable: self.factor(model_name(variable))
+        return optimizer
+
+    def factor(self, name: str) -> float:
+        """What the learning rate of a variable of this name is multiplied by."""
+        regex = first_match(self.learning_rate_factors, name.removeprefix(self.prefix))
+        return 1.0 if regex is None else self.learning_rate_factors[regex]
+
+    def factors(self, names: Iterable[str]) -> dict[str, list[str]]:
+        """Regular expression of `learning_rate_factors` -> variables that it decides.
+
+        Args:
+          names: of the trained variables, those of parts included.
+
+        Raises:
+          SettingError: one decides about no variable.
+        """
+        matched: dict[str, list[str]] = {
+            regex: [] for regex in self.learning_rate_factors
+        }
+        names = list(dict.fromkeys(map(parts.whole_name, names)))
+        for name in names:
+            if (regex := first_match(matched, name)) is not None:
+                matched[regex].append(name)
+        for regex, decided in matched.items():
+            if not decided:
+                raise wrong_setting(
+                    "learning_rate_factors",
+                    None,
+                    f"{regex!r} is the first to match in no trained variable",
+                    f"these are {first_few(names)}",
+                )
+        return matched
+
+    def _decays(self, name: str) -> bool:
+        return self.decayed(name.removeprefix(self.prefix))
 
     def decay(
         self, gradients: Sequence[MeanGradient], variables: Sequence[tf.Variable]
@@ -198,8 +240,8 @@ class Update:
             ]
 
     def _decayed(self, gradient: MeanGradient, variable: tf.Variable) -> MeanGradient:
-        name = parts.whole_name(checkpoint_name(variable))
-        if gradient is None or not self.weight_decay or not self.decayed(name):
+        name = model_name(variable)
+        if gradient is None or not self.weight_decay or not self._decays(name):
             return gradient
         with tf.device(variable.device):
             gradient = tf.convert_to_tensor(gradient)
@@ -251,6 +293,11 @@ class Update:
             with tf.device(piece.device):
                 losses.append(tf.nn.l2_loss(piece))
         return self.weight_decay * tf.add_n(losses)
+
+
+def first_match(regexes: Iterable[str], name: str) -> str | None:
+    """The first regular expression that matches in a name; None if none does."""
+    return next((regex for regex in regexes if re.search(regex, name)), None)
 
 
 def _map_values(

@@ -13,17 +13,26 @@ of a dense update can be used.
 import tensorflow as tf
 
 from towers.optimizers import adamw_lars_lamb
-from towers.optimizers.adamw_lars_lamb import Rate
+from towers.optimizers.rates_by_variable import Rate, RatesOfTensorFlow
 
 v1 = tf.compat.v1
 
 
-class Momentum(v1.train.MomentumOptimizer):
+class GradientDescent(RatesOfTensorFlow, v1.train.GradientDescentOptimizer):
+    """TensorFlow's gradient descent, with a rate for each variable."""
+
+    def __init__(self, rate: Rate):
+        super().__init__(self.current_rate)
+        self.rate = rate
+
+
+class Momentum(RatesOfTensorFlow, v1.train.MomentumOptimizer):
     """TensorFlow's Momentum, with sparse updates on any device."""
 
     def __init__(self, rate: Rate, momentum: float, *, nesterov: bool):
-        super().__init__(rate, momentum, use_nesterov=nesterov)
-        self._own = (rate, momentum, nesterov)
+        super().__init__(self.current_rate, momentum, use_nesterov=nesterov)
+        self.rate = rate
+        self._own = (momentum, nesterov)
 
     def _resource_apply_sparse(
         self, grad: tf.Tensor, handle: tf.Variable, indices: tf.Tensor
@@ -31,20 +40,20 @@ class Momentum(v1.train.MomentumOptimizer):
         """Updates rows; `indices` are int32 or int64 and unique."""
         if _has_kernel(handle):
             return super()._resource_apply_sparse(grad, handle, indices)
-        rate, momentum, nesterov = self._own
-        rate = rate() if callable(rate) else rate
+        (momentum, nesterov), rate = self._own, self.rate_of(handle)
         slot = self.get_slot(handle, "momentum")
         moved = slot.sparse_read(indices) * momentum + grad
         step = grad * rate + moved * momentum * rate if nesterov else moved * rate
         return tf.group(_put(slot, indices, moved), _take(handle, indices, step))
 
 
-class RmsProp(v1.train.RMSPropOptimizer):
+class RmsProp(RatesOfTensorFlow, v1.train.RMSPropOptimizer):
     """TensorFlow's RMSProp, with sparse updates on any device."""
 
     def __init__(self, rate: Rate, decay: float, *, momentum: float, epsilon: float):
-        super().__init__(rate, decay, momentum=momentum, epsilon=epsilon)
-        self._own = (rate, decay, momentum, epsilon)
+        super().__init__(self.current_rate, decay, momentum=momentum, epsilon=epsilon)
+        self.rate = rate
+        self._own = (decay, momentum, epsilon)
 
     def _resource_apply_sparse(
         self, grad: tf.Tensor, handle: tf.Variable, indices: tf.Tensor
@@ -52,8 +61,7 @@ class RmsProp(v1.train.RMSPropOptimizer):
         """Updates rows; `indices` are int32 or int64 and unique."""
         if _has_kernel(handle):
             return super()._resource_apply_sparse(grad, handle, indices)
-        rate, decay, momentum, epsilon = self._own
-        rate = rate() if callable(rate) else rate
+        (decay, momentum, epsilon), rate = self._own, self.rate_of(handle)
         square, slot = self.get_slot(handle, "rms"), self.get_slot(handle, "momentum")
         mean = square.sparse_read(indices) * decay + tf.square(grad) * (1.0 - decay)
         step = slot.sparse_read(indices) * momentum
@@ -65,8 +73,12 @@ class RmsProp(v1.train.RMSPropOptimizer):
         )
 
 
-class Adam(v1.train.AdamOptimizer):
+class Adam(RatesOfTensorFlow, v1.train.AdamOptimizer):
     """TensorFlow's Adam, with sparse gradients made dense where they are applied."""
+
+    def __init__(self, rate: Rate, *settings: float):
+        super().__init__(self.current_rate, *settings)
+        self.rate = rate
 
     def _resource_apply_sparse_duplicate_indices(
         self, grad: tf.Tensor, handle: tf.Variable, indices: tf.Tensor

@@ -142,9 +142,11 @@ def trace(
                     owners,
                     variables,
                     first=task.training,
+                    trainable=task.trainable,
                 ),
             )
         )
+    opened[-1].variables.check_trained()
     opened[-1].end(task)
     for open_segment in opened:
         model_checks.check_losses(open_segment.graph, open_segment.ys)
@@ -177,7 +179,10 @@ class _Open:
     ):
         self.number = number
         self.blocks = blocks
-        self.variables = variables
+        self.variables: VariablePlaceholders = variables
+        self.trained_before: bool = before is not None and (
+            before.trained_before or bool(before.variables.trainable)
+        )
         self.graph = TracedGraph(variables)
         self.shares: dict[str, tf.Tensor] = {}
         if before:
@@ -196,6 +201,7 @@ class _Open:
                 first_example=self.given["first"],
             )
             self._nn.lookup = variables.lookup
+            self._nn.trains = variables.trains
             self._sent = StatisticsExchanges()
             self._nn.joined = self._sent.joined(task.joined)
             x = self._x(task, before)
@@ -251,7 +257,7 @@ class _Open:
             by = {
                 f"dx{self.number}/{i}": x
                 for i, x in enumerate(self.xs)
-                if x.dtype.is_floating or x.dtype.is_complex
+                if self.trained_before and (x.dtype.is_floating or x.dtype.is_complex)
             }
             by |= {
                 f"grad{self.number}/{name}": read

@@ -1,6 +1,6 @@
 """The description of a run: the printed header, and the facts for the log."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -10,7 +10,7 @@ from towers.compute.sufficient_factors import Factors
 from towers.compute.sync_batch_norm import BATCH_NORM
 from towers.evaluation.eval_settings import during_training
 from towers.graph import AnyTemplate, Options, TrainGraph
-from towers.layout import processor
+from towers.layout import parts, processor
 from towers.layout.parts import Parts
 from towers.layout.placement import Placement
 from towers.layout.schedule import SCHEDULES
@@ -18,6 +18,7 @@ from towers.layout.stages import RECOMPUTE, Pipeline
 from towers.pipelines import recompute
 from towers.pipelines.pipeline import PipelineTemplate
 from towers.planning import Plan
+from towers.variable_update.base import VariableUpdate
 
 v1 = tf.compat.v1
 
@@ -56,6 +57,7 @@ def header(plan: Plan, built: TrainGraph) -> list[tuple[str, str]]:
         ("Variables", plan.options.variable_update),
         *([("AllReduce", spec)] if spec else []),
         ("Parameters", f"{built.template.parameters} on {_devices_of(built)}"),
+        *_trained(plan, built),
         ("Update", built.mode.description),
         ("Reduction", joined if built.mode.joined else "none"),
         *_factors(built),
@@ -75,6 +77,30 @@ def header(plan: Plan, built: TrainGraph) -> list[tuple[str, str]]:
         decay, where = plan.update.weight_decay, plan.update.place.words
         rows.append(("Weight decay", f"{decay:g}, {where}"))
     return rows
+
+
+def _trained(plan: Plan, built: TrainGraph) -> list[tuple[str, str]]:
+    """What is trained and at which rates, if that is not all at one."""
+    mode, rows = built.mode, []
+    trained = dict.fromkeys(map(parts.whole_name, built.template.trainable))
+    if plan.options.trainable:
+        followed = {rule.variable for rule, _ in built.template.statistics}
+        names = dict.fromkeys(map(parts.whole_name, mode.variables))
+        frozen = [name for name in names if name not in {*trained, *followed}]
+        words = f"{_counted(mode, trained)}; frozen: {_counted(mode, frozen)}"
+        rows.append(("Trainable", words))
+    factors = plan.update.learning_rate_factors
+    lines = [
+        f"{factors[regex]:g} for {regex}: {_counted(mode, names)}"
+        for regex, names in plan.update.factors(trained).items()
+    ]
+    return [*rows, ("Rate factors", "\n".join(lines))] if lines else rows
+
+
+def _counted(mode: VariableUpdate, names: Collection[str]) -> str:
+    """How many variables, and their parameters together."""
+    size = sum(mode.held(name).shape.num_elements() for name in names)
+    return f"{_plural(len(names), 'variable')}, {_plural(size, 'parameter')}"
 
 
 def _compute_dtype(plan: Plan) -> str:

@@ -6,7 +6,7 @@ built: whole, in stages, or as a loop over micro-batches.
 """
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -21,6 +21,7 @@ from towers.layout.graph_names import checkpoint_name
 from towers.layout.parts import Parts, Split
 from towers.layout.placement import Placement
 from towers.optimizers.optimizer import Update
+from towers.variable_update.fixed_copies import FixedCopies
 from towers.variable_update.step_quota import QuotaBoard
 from towers.variable_update.variable_store import copy_to
 
@@ -61,6 +62,8 @@ class VariableUpdate:
         next, such as a deferred gradient; the first tower's are saved.
       carries: the prefix of their names in a checkpoint.
       staged_reads: name -> for each tower what it reads instead of the variable.
+      stages: name -> the first stage that reads the variable.
+      fixed: the towers' copies of what no step changes.
       staleness: int64 scalar of each asynchronous tower's update.
       board: shares the steps among several asynchronous clients; None otherwise.
     """
@@ -99,6 +102,8 @@ class VariableUpdate:
         self.replicas: dict[str, list[tf.Variable]] = {}
         self.carried: dict[str, list[tf.Variable]] = {}
         self.staged_reads: dict[str, list[tf.Tensor]] = {}
+        self.stages: dict[str, int] = {}
+        self.fixed = FixedCopies(placement)
         self.staleness: list[tf.Tensor] = []
         self.board: QuotaBoard | None = None
 
@@ -138,7 +143,12 @@ class VariableUpdate:
         """The value, or `Parts` of values, that a tower reads in a training step."""
         if name in self.staged_reads:
             return self.staged_reads[name][tower]
-        return self.latest(name, tower)
+        fixed = self.fixed.read(name, tower, self.held, self.stages)
+        return self.latest(name, tower) if fixed is None else fixed
+
+    def fix(self, names: Collection[str]) -> None:
+        """Has each tower read its own copy of variables that no step changes."""
+        self.fixed = FixedCopies(self.placement, names)
 
     def held(self, name: str) -> tf.Variable | Parts:
         """The variable of this name, or its parts; of replicas, the first tower's."""
@@ -218,7 +228,8 @@ class VariableUpdate:
         """
         replicas = [r[self.saved_replicas :] for r in self.replicas.values()]
         carried = [copies[1:] for copies in self.carried.values()]
-        return [variable for later in replicas + carried for variable in later]
+        copies = [*replicas, *carried, self.fixed.variables]
+        return [variable for later in copies for variable in later]
 
     def saved(self, variables: Sequence[tf.Variable]) -> dict[str, Any]:
         """Checkpoint name -> variable, or its parts, of all global variables."""

@@ -49,6 +49,7 @@ class ParameterServer(VariableUpdate):
         )
         self.variables = self._copy.variables
         self.wholes = self._copy.wholes
+        self.stages = self._copy.stages
 
     def create(
         self,
@@ -137,6 +138,7 @@ class Replicated(VariableUpdate):
         ]
         self.variables = self._copies[0].variables
         self.wholes = self._copies[0].wholes
+        self.stages = self._copies[0].stages
 
     def create(
         self,

@@ -48,6 +48,7 @@ class VariableStore:
     Attributes:
       variables: model's name -> variable, parts by their own names.
       wholes: model's name -> parts of each partitioned variable.
+      stages: model's name -> the first stage that reads the variable.
     """
 
     def __init__(
@@ -73,6 +74,7 @@ class VariableStore:
         self._rate: tf.Tensor | None = None
         self.variables: dict[str, tf.Variable] = {}
         self.wholes: dict[str, Parts] = {}
+        self.stages: dict[str, int] = {}
 
     def create(
         self,
@@ -120,6 +122,7 @@ class VariableStore:
                     )
                 pieces = {name: variable}
         self.variables |= pieces
+        self.stages[name] = stage
         return pieces
 
     def _make_parts(
@@ -252,7 +255,7 @@ class VariableStore:
         Raises:
           ValueError: all gradients are None.
         """
-        update = self._by_model_names(update)
+        update = dataclasses.replace(update, prefix=self._prefix)
         variables = self.pieces(names)
         devices = {variable.device for variable in variables}
         # Scalars for all variables are on their common device, or on that of the rate.
@@ -290,14 +293,6 @@ class VariableStore:
             # variables.
             with v1.name_scope(graph_names.VARIABLES):
                 return self._optimizer.apply_gradients(pairs, name=scope)
-
-    def _by_model_names(self, update: Update) -> Update:
-        """The update; weight decay is chosen by the names that the model gives."""
-
-        def decayed(name: str) -> bool:
-            return update.decayed(name.removeprefix(self._prefix))
-
-        return dataclasses.replace(update, decayed=decayed)
 
 
 def _is_large(variable: tf.Variable) -> bool:

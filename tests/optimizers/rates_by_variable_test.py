@@ -1,0 +1,107 @@
+"""A rate for each variable, against an optimizer of that rate alone."""
+
+import dataclasses
+
+import numpy as np
+import tensorflow as tf
+from absl.testing import parameterized
+
+from tests import arrays
+from towers.layout.graph_names import checkpoint_name
+from towers.optimizers.learning_rate import Piecewise
+from towers.optimizers.optimizer import OPTIMIZERS, Update
+
+v1 = tf.compat.v1
+
+_START = np.arange(12, dtype=np.float32).reshape(4, 3) / 8 - 0.5
+_RATE = 0.125
+_UPDATE = Update("sgd", Piecewise((_RATE,)), weight_decay=0.25)
+
+
+def _trained(update, rates, *, sparse=False, steps=3):
+    """Values and slots after some steps of one optimizer, by name.
+
+    Args:
+      update: the optimizer, its factors and weight decay.
+      rates: name of each variable -> the rate that the optimizer is given.
+      sparse: whether two rows only have a gradient, one of them twice.
+    """
+    (rate,) = set(rates.values())
+    with tf.Graph().as_default():
+        variables = [
+            v1.get_variable(name, initializer=_START, use_resource=True)
+            for name in rates
+        ]
+        wave = tf.sin(tf.range(12, dtype=tf.float32) + 1.0)
+        gradients = [tf.reshape(wave, [4, 3]) for _ in variables]
+        if sparse:
+            gradients = [
+                tf.IndexedSlices(g[:3], tf.constant([2, 0, 2]), tf.constant([4, 3]))
+                for g in gradients
+            ]
+        optimizer = update.make(lambda: tf.constant(rate))
+        decayed = gradients if sparse else update.decay(gradients, variables)
+        step = optimizer.apply_gradients(list(zip(decayed, variables)))
+        with v1.Session() as session:
+            session.run(v1.global_variables_initializer())
+            for _ in range(steps):
+                session.run(step)
+            return {
+                checkpoint_name(variable): session.run(variable)
+                for variable in v1.global_variables()
+            }
+
+
+class RatesByVariableTest(parameterized.TestCase):
+    @parameterized.product(name=sorted(OPTIMIZERS), sparse=(False, True))
+    def test_each_variable_has_the_bits_of_an_optimizer_of_its_rate(self, name, sparse):
+        factors = {"one": 0.3, "two": 7.0, "^t": 5.0, "still": 0.0}
+        names = ("one", "two", "three", "four", "one_more", "still")
+        update = dataclasses.replace(_UPDATE, optimizer=name)
+        together = _trained(
+            dataclasses.replace(update, learning_rate_factors=factors),
+            dict.fromkeys(names, _RATE),
+            sparse=sparse,
+        )
+        expected = (0.3, 7.0, 5.0, 1.0, 0.3, 0.0)
+        for variable, factor in zip(names, expected):
+            rate = float(np.float32(_RATE) * np.float32(factor))
+            alone = _trained(update, {variable: rate}, sparse=sparse)
+            for name_there, value in alone.items():
+                arrays.assert_same_bits(value, together[name_there], name_there)
+        np.testing.assert_array_equal(together["still"], _START)
+
+    def test_sgd_by_hand(self):
+        update = dataclasses.replace(
+            _UPDATE, weight_decay=0.0, learning_rate_factors={"^w$": 0.5}
+        )
+        values = _trained(update, {"w": _RATE, "ww": _RATE}, steps=1)
+        gradient = np.sin(np.arange(12) + 1.0).reshape(4, 3)
+        np.testing.assert_allclose(
+            values["w"], _START - 0.0625 * gradient, rtol=1e-6, atol=1e-7
+        )
+        np.testing.assert_allclose(
+            values["ww"], _START - 0.125 * gradient, rtol=1e-6, atol=1e-7
+        )
+
+    def test_decoupled_decay_follows_the_factor(self):
+        """As with PyTorch's parameter groups: AdamW takes rate x factor x decay."""
+        update = dataclasses.replace(
+            _UPDATE, optimizer="adamw", learning_rate_factors={"w": 0.5}
+        )
+        with tf.Graph().as_default():
+            variable = v1.get_variable("w", initializer=_START, use_resource=True)
+            gradient = tf.zeros_like(variable)
+            step = update.make(_RATE).apply_gradients([(gradient, variable)])
+            with v1.Session() as session:
+                session.run(v1.global_variables_initializer())
+                session.run(step)
+                after = session.run(variable)
+        np.testing.assert_allclose(after, _START * (1 - 0.5 * _RATE * 0.25), rtol=1e-6)
+
+    def test_no_factor_adds_no_operation(self):
+        with tf.Graph().as_default() as graph:
+            variable = v1.get_variable("w", initializer=_START, use_resource=True)
+            optimizer = _UPDATE.make(tf.constant(_RATE))
+            optimizer.apply_gradients([(tf.ones_like(variable), variable)])
+        self.assertNotIn("Mul", {op.type for op in graph.get_operations()})

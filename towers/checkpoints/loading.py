@@ -1,0 +1,90 @@
+"""Loads a checkpoint's values into the variables of a graph."""
+
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
+
+import tensorflow as tf
+
+from towers.checkpoints import constants, contents
+from towers.data import order
+from towers.layout import parts
+
+v1 = tf.compat.v1
+
+
+class Loaders:
+    """Makes the operations that load checkpoints; call it where they are to stand.
+
+    Args:
+      variables: checkpoint name -> variable.
+      log: takes lines for the user.
+    """
+
+    def __init__(
+        self,
+        variables: Mapping[str, tf.Variable | parts.Parts],
+        log: Callable[[str], None],
+    ):
+        self._variables = variables
+        self._log = log
+        self._loaders = [
+            (set(group), v1.train.Saver(group)) for group in _groups(variables)
+        ]
+        version: Any = variables.get(order.NAME)
+        self._permute = version is not None and version.assign(order.PERMUTED).op
+
+    def load(self, session: v1.Session, path: str) -> None:
+        """Loads what the graph has variables for.
+
+        Raises:
+          OpError: the checkpoint cannot be read.
+        """
+        stored = set(contents.of(path))
+        for names, loader in self._loaders:
+            if names <= stored:
+                loader.restore(session, path)
+            elif not any(map(contents.may_be_missing, names)):
+                self._load_each(session, path, names)
+        if self._permute and order.NAME not in stored:
+            session.run(self._permute)
+        # Of what was loaded, which therefore can be read.
+        contents.check_counts(path, stored & self._variables.keys())
+
+    def _load_each(
+        self, session: v1.Session, path: str, names: Collection[str]
+    ) -> None:
+        """Loads a checkpoint of a run that trained other variables.
+
+        A moving average begins at the value of its variable, slots as in a new run.
+        """
+        reader = tf.train.load_checkpoint(path)
+        missing = contents.untrained(names, contents.of(path))
+        averages = {name for name in missing if name.endswith(contents.AVERAGE)}
+        for name in sorted({*names} - missing.keys() | averages):
+            variable, value = (
+                self._variables[name],
+                reader.get_tensor(missing.get(name, name)),
+            )
+            for piece, part in zip(parts.each(variable), parts.cut(value, variable)):
+                # As `Variable.load` does it; the graph may be finalized.
+                session.run(piece.initializer, {piece.initializer.inputs[1]: part})
+        if thawed := {missing[name] for name in missing.keys() - averages}:
+            self._log(
+                f"The optimizer's slots of {len(thawed)} variables are not in {path}, "
+                "as they were frozen; they begin at their initial values"
+            )
+
+
+def _groups(variables: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Groups of variables that are loaded together.
+
+    Carried values and the order's version are groups; all others are one.  Constants
+    are left out.
+    """
+    groups: dict[str, dict[str, Any]] = {}
+    for name, variable in variables.items():
+        if not constants.is_one(name):
+            kind = contents.CARRIED if contents.is_carried(name) else ""
+            kind = name if name == order.NAME else kind
+            groups.setdefault(kind, {})[name] = variable
+    return list(groups.values())
