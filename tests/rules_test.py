@@ -394,9 +394,13 @@ def class_names_are_unique(project: Project) -> Iterator[str]:
 
 def every_file_is_tested(project: Project) -> Iterator[str]:
     """`tests/` has the folders of the source: tests/data/stream_test.py is that of
-    towers/data/stream.py, and tests/models/models_test.py of models/__init__.py."""
+    towers/data/stream.py, and tests/models/models_test.py of models/__init__.py, which
+    is that of each model, too."""
+    swept = _without_rows(project, "models")
     for path in project.files(*SOURCE):
         folder, _, stem = path.removesuffix(".py").rpartition("/")
+        if folder == "models" and stem in swept:
+            continue
         if stem == "__init__" and not project.trees[path].body[1:]:
             continue
         place = pathlib.PurePosixPath("tests", folder.removeprefix("towers").strip("/"))
@@ -465,6 +469,11 @@ def bazel_deps(project: Project) -> Iterator[str]:
     for folder in project.packages():
         build = f"{folder}/BUILD"
         wanted = _wanted_rows(project, folder)
+        others = _argument(project.texts[build], "others")
+        for name in _without_rows(project, folder):
+            wanted["__init__"] = [d for d in wanted["__init__"] if d != f":{name}"]
+            if not {*wanted.pop(name)} <= {*others}:
+                yield f"{build}:1: {name} imports more than `others`: give it a row"
         for line, name, deps in _rows(project.texts[build]):
             if name not in wanted:
                 yield f"{build}:{line}: remove {name}: no such file, or a second row"
@@ -477,7 +486,7 @@ def bazel_deps(project: Project) -> Iterator[str]:
             for p in project.packages()
             if p.rpartition("/")[0] == folder
         ]
-        if _folders(project.texts[build]) != inner:
+        if _argument(project.texts[build], "folders") != inner:
             yield f"{build}:1: the folders are {inner}"
 
 
@@ -503,7 +512,7 @@ def bazel_options(project: Project) -> Iterator[str]:
         inner = [
             p.split("/")[-2] for p in builds if p.split("/")[:-2] == folder.split("/")
         ]
-        if sorted(_folders(project.texts[build])) != sorted(inner):
+        if sorted(_argument(project.texts[build], "folders")) != sorted(inner):
             yield f"{build}:1: the folders are {sorted(inner)}"
 
 
@@ -514,10 +523,19 @@ def _rows(build: str) -> Iterator[tuple[int, str, Any]]:
         yield key.lineno, key.value, ast.literal_eval(value)
 
 
-def _folders(build: str) -> list[str]:
-    """The folders that a BUILD file's last call names."""
+def _without_rows(project: Project, folder: str) -> list[str]:
+    """Files of a folder that its BUILD file has no rows for, and need none."""
+    build = project.texts.get(f"{folder}/BUILD", "")
+    if not build or not _argument(build, "others"):
+        return []
+    listed = {name for _, name, _ in _rows(build)}
+    return [name for name in _wanted_rows(project, folder) if name not in listed]
+
+
+def _argument(build: str, name: str) -> list[str]:
+    """What a BUILD file's last call gives as an argument; [] where it does not."""
     keywords = ast.parse(build).body[-1].value.keywords
-    return [name for k in keywords for name in ast.literal_eval(k.value)]
+    return [v for k in keywords if k.arg == name for v in ast.literal_eval(k.value)]
 
 
 def _label(path: str, folder: str) -> str:
@@ -728,10 +746,17 @@ RULES: dict[Rule, tuple[dict[str, str], list[str]]] = {
             "towers/a.py": "import flags.a",
             "towers/b/BUILD": 'python_files({"c": ["//flags:a"]})',
             "towers/b/c.py": "import flags.a",
+            "towers/d/BUILD": 'python_files({"__init__": [":e"], "e": []},\n'
+            'others = [":e"])',
+            "towers/d/__init__.py": "from towers.d import e, f, g",
+            "towers/d/e.py": "",
+            "towers/d/f.py": "from towers.d import e",
+            "towers/d/g.py": "from towers.d import f",
         },
         [f"flags/BUILD:{n}" for n in (1, 2, 3)]
         + ["models/BUILD:1"]
-        + ["towers/BUILD:1"] * 2,
+        + ["towers/BUILD:1"] * 2
+        + ["towers/d/BUILD:1"],
     ),
     bazel_options: (
         {
