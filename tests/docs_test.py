@@ -16,7 +16,7 @@ from absl.testing import parameterized
 from flags import config, parse
 from tests import digit_runs
 from tests.processes.programs import ROOT
-from towers import train
+from towers import command_line, train
 from towers.data import from_files
 
 _PAGES = sorted(
@@ -119,7 +119,7 @@ class CommandsTest(parameterized.TestCase):
         words = shlex.split(arguments.replace("docs/images", folder))
         if any(mark in arguments for mark in (*_PLACEHOLDERS, _ON_GPUS)):
             words = [word for word in words if word != "..."]
-            parse.parse(["train", *words], train.CHOICES)
+            parse.parse(["train", *words], command_line.CHOICES)
             return
         with (
             contextlib.redirect_stdout(io.StringIO()) as printed,

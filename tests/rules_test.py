@@ -36,7 +36,7 @@ FLOORS = """
     errors layout cluster data checkpoints compute gradients optimizers
     variable_update pipelines options graph callbacks evaluation/eval_settings planning
     session evaluation run
-    choices api verification start predict train verify
+    choices api verification start predict command_line train verify
 """.split()
 
 # What the files of a folder may import beside the standard library.
@@ -359,7 +359,7 @@ def files_are_named_by_what_they_define(project: Project) -> Iterator[str]:
             node.name
             for node in project.trees[path].body
             if isinstance(node, Definition) and not node.name.startswith("_")
-        } - {"main"}
+        } - {"main", "program"}
         if len(names) == 1 and not _words(stem) & _words(name := names.pop()):
             yield f"{path}:1: defines {name} alone; name one after the other"
 

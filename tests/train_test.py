@@ -26,6 +26,7 @@ from tests import digit_runs, manual_tasks, trainer
 from tests.processes.programs import ROOT
 from towers import run, train
 from towers.checkpoints import checkpoint, saving
+from towers.command_line import read_command_line
 from towers.compute import flops
 from towers.errors import output_paths
 from towers.pipelines import costs
@@ -308,25 +309,6 @@ class TrainTest(absltest.TestCase):
             status = self._main("--check_flags", "--train_dir=none", *hosts, *flags)
             self.assertEqual(status, (0, ["legal"], []))
 
-    def test_clients_need_not_agree_in_what_is_their_own(self):
-        flags = ["--ps_hosts=a:1", "--worker_hosts=c:1,d:1", "--job_name=worker"]
-        flags += ["--model=mlp", "--batch_size=8", "--num_gpus=2", "--device=cpu"]
-        flags += ["--recompute=block"]
-        flags_of_client = [
-            "--display_every=3",
-            "--num_intra_threads=1",
-            "--stall_secs=9",
-        ]
-        flags_of_client += ["--pipeline_report=there"]
-        between = "--replication=between_graph"
-        for index, more in ((0, []), (1, flags_of_client)):
-            flags_of_task = [*flags, f"--task_index={index}", *more]
-            spec = train._read(["train", between, *flags_of_task]).spec
-            agreed = ["--batch_size=8", "--model=mlp", "--num_gpus=2"]
-            agreed += ["--recompute=block", between]
-            self.assertEqual(sorted(spec.flags), agreed)
-        self.assertEqual(train._read(["train", *flags]).spec.flags, ())
-
     def test_a_worker_prepares_the_data_that_it_reads(self):
         hosts = ["--ps_hosts=a:1", "--worker_hosts=b:1", "--controller_host=c:1"]
         for job, name, there, said in (
@@ -343,26 +325,13 @@ class TrainTest(absltest.TestCase):
             self.assertEqual((status, bool(os.listdir(folder))), (0, there))
             self.assertStartsWith("".join(lines), said)
 
-    def test_the_process_is_settled_before_data_is_read(self):
-        calls = mock.Mock()
-        with (
-            mock.patch.object(train, "settle_process", calls.settle),
-            mock.patch.object(train.inputs, "get", calls.get),
-        ):
-            calls.get.side_effect = ValueError("no data")
-            for flags in ([], ["--local_cluster=ps:1,worker:1"]):
-                status, _, errors = self._main("--device=cpu", *flags)
-                self.assertEqual((status, errors), (2, ["error: no data"]))
-                self.assertEqual([c[0] for c in calls.mock_calls], ["settle", "get"])
-                calls.reset_mock()
-
     def test_data_that_a_worker_lacks_are_to_be_on_its_disk(self):
         hosts = ["--worker_hosts=b:1", "--controller_host=c:1", "--job_name=controller"]
         words = "x.tfrecord; No such file or directory\n[[{{node IteratorGetNext}}]]"
         error = tf.errors.NotFoundError(None, None, words)
         for flags, end in (([], "again"), (hosts, "there, on its own disk")):
-            order = train._read(["train", "--device=cpu", *flags])
-            self.assertRegex(train._damage(order, error), f"No such file.*{end}$")
+            command = read_command_line(["train", "--device=cpu", *flags])
+            self.assertRegex(train._damage(command, error), f"No such file.*{end}$")
 
     def test_what_a_cluster_may_do_is_not_said_without_one(self):
         by_hosts = ["--job_name=worker", "--ps_hosts=c:1,d:1"]

@@ -4,11 +4,11 @@ from absl.testing import absltest, parameterized
 
 from flags import config, field, problem, rule, rules
 from tests.processes.programs import ROOT
-from towers import train
+from towers import command_line
 
 _DOCS = ROOT / "docs" / "flags.md"
 _FLAGS = config.all_flags()
-_ROWS = rules.rows(train.CHOICES, config.all_flags())
+_ROWS = rules.rows(command_line.CHOICES, config.all_flags())
 
 
 def _value(term: rule.Term):
@@ -86,7 +86,7 @@ class RowsTest(parameterized.TestCase):
     def test_a_program_without_a_flag_has_no_row_about_it(self):
         settings, given = {"eval": True}, {"eval"}
         self.assertLen(list(rules.broken(_ROWS, settings, given)), 1)
-        rows = rules.rows(train.CHOICES, ["eval"])
+        rows = rules.rows(command_line.CHOICES, ["eval"])
         self.assertEmpty(list(rules.broken(rows, settings, given)))
 
 

@@ -1,0 +1,111 @@
+"""What a command line of `towers.train` asks for, read and checked."""
+
+import contextlib
+import dataclasses
+import os
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import models
+from flags import parse
+from flags.config import Config
+from flags.problem import Problem, problems_of
+from towers import choices, planning
+from towers.cluster import roles
+from towers.cluster.sessions import settle_process
+from towers.compute import xla
+from towers.errors import collected
+from towers.layout import cluster_spec
+from towers.session import tune
+from towers.variable_update.modes import VARIABLE_UPDATES
+
+# Flag -> the table that its values are names in.
+CHOICES = {
+    **choices.CHOICES,
+    "variable_update": {**VARIABLE_UPDATES, tune.AUTO: None},
+}
+
+# Role of a task -> what it changes in the settings, which are written for all tasks.
+_READ_BY = {
+    cluster_spec.EVALUATOR: roles.for_evaluator,
+    cluster_spec.FOLLOWER: roles.for_follower,
+}
+
+
+class CommandLine(NamedTuple):
+    """What the command line and the environment ask for."""
+
+    config: Config
+    spec: cluster_spec.ClusterSpec | None
+    plan: planning.Plan | None  # None for a task that only serves
+
+    @property
+    def cluster(self) -> cluster_spec.ClusterSpec:
+        """`spec`, of a task of a cluster."""
+        assert self.spec is not None
+        return self.spec
+
+    @property
+    def planned(self) -> planning.Plan:
+        """`plan`, of a task that trains or evaluates."""
+        assert self.plan is not None
+        return self.plan
+
+
+def read_command_line(argv: Sequence[str]) -> CommandLine:
+    """What the command line asks for; one error has everything that is wrong."""
+    config, problems = _parsed(argv)
+    at_fault = {problem.setting for problem in problems}
+    if config.devices.xla:  # before the plan opens this process's first session
+        xla.allow_on_cpu()
+    spec = plan = None
+    cluster_ok = at_fault.isdisjoint(vars(config.cluster))  # all its flags are right
+    try:
+        if cluster_ok:
+            evaluates = config.evaluation.eval
+            spec = cluster_spec.find(config.cluster, os.environ, evaluates=evaluates)
+    except ValueError as error:
+        problems, cluster_ok = [*problems, *problems_of(error)], False
+    role = spec.role if spec else None
+    if role in _READ_BY:
+        config = _READ_BY[role](config)
+    if role == cluster_spec.EVALUATOR:
+        if not (config.output.train_dir or config.cluster.job_name):
+            problems += [Problem("", None, "TF_CONFIG: an evaluator needs --train_dir")]
+    try:
+        # Which flags are legal depends on the cluster.
+        if cluster_ok and role != cluster_spec.SERVER:
+            plan = _plan(config, spec)
+    except collected.PlanError as error:
+        # Not those that only arise from the default in place of a wrong value.
+        problems += [p for p in error.problems if at_fault.isdisjoint(p.settings)]
+    if problems:
+        raise parse.UsageError(*problems)
+    clients = (cluster_spec.CONTROLLER, cluster_spec.FOLLOWER)
+    if spec and spec.between and role in clients:
+        spec = dataclasses.replace(spec, flags=roles.agreed(config))
+    return CommandLine(config, spec, plan)
+
+
+def _plan(config: Config, spec: cluster_spec.ClusterSpec | None) -> planning.Plan:
+    """The plan of a run on the cluster, or beside it for its evaluator."""
+    settings, watched = tune.settled(config), None
+    if spec and spec.role == cluster_spec.EVALUATOR:
+        spec, watched = None, spec
+    with contextlib.suppress(ValueError):  # of which the plan says all
+        settle_process(planning.placement_of(settings, spec), settings.devices)
+    return planning.make(settings, models.get, spec, watched=watched)
+
+
+def _parsed(argv: Sequence[str]) -> tuple[Config, list[Problem]]:
+    """The settings, with defaults for those that are wrong, and the problems.
+
+    Raises:
+      parse.UsageError: the command line could not be read at all.
+    """
+    try:
+        return parse.parse(argv, CHOICES), []
+    except parse.UsageError as error:
+        if not isinstance(error.config, Config):
+            raise
+        return error.config, [*error.problems]
