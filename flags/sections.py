@@ -211,6 +211,13 @@ class TrainingFlags:
         "seed of the initial values, of shuffling, augmentation and dropout",
         must=AT_LEAST_0,
     )
+    callbacks: str | None = field(
+        None,
+        "your function that returns a list of callbacks, each a "
+        "tf.compat.v1.train.SessionRunHook: path/to/file.py:function or "
+        "package.module:function",
+        unset="none",
+    )
 
 
 @dataclasses.dataclass(frozen=True)

@@ -69,13 +69,16 @@ class Runs(parameterized.TestCase):
         patch.start()  # it takes most of the time of so short a run
         self.addCleanup(patch.stop)
 
-    def run_flags(self, *, status=0, stream=None, get_model=None, **settings):
+    def run_flags(
+        self, *, status=0, stream=None, get_model=None, callbacks=(), **settings
+    ):
         """Trains, or evaluates with `eval`, in this process.
 
         Args:
           status: that the run must end with.
           stream: for what it prints.
           get_model: name -> model; `small_model` when None.
+          callbacks: the user's.
           **settings: as `config.make` takes them.
 
         Returns:
@@ -88,7 +91,7 @@ class Runs(parameterized.TestCase):
             run_config = config.make(**settings)
             where = planning.placement_of(run_config)
             settle_process(where, run_config.devices)
-            plan = planning.make(run_config, get_model)
+            plan = planning.make(run_config, get_model, callbacks=callbacks)
             act = (
                 watch.evaluate_checkpoints if plan.config.evaluation.eval else run.train
             )

@@ -22,6 +22,7 @@ _SHOWN = {
     "two_heads": r"accuracy 0\.9",
     "cifar10_multi_gpu": "tower_1: 10 gradients",
     "own_arrays": "step 60: loss",
+    "own_callbacks": "step 113: biggest loss",
     "own_model": "Accuracy @ 1",
     "own_reduction": "total images/sec",
     "own_variable_update": "step 60: loss of the first tower",

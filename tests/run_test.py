@@ -20,7 +20,7 @@ from towers.checkpoints import checkpoint, run_status
 from towers.compute import flops
 from towers.data import order
 from towers.evaluation import eval_graph, watch
-from towers.session import report
+from towers.session import progress, report
 from towers.session.progress import Console
 
 v1 = tf.compat.v1
@@ -113,7 +113,10 @@ class PrepareTest(parameterized.TestCase):
     def test_speeds_count_what_the_model_reads(self):
         for model, unit in (("mlp", ("images", 1)), ("lstm_lm", ("tokens", 20))):
             prepared, _ = _prepare(model=model)
-            self.assertEqual(prepared.unit, unit)
+            shown = progress.Progress.of(
+                prepared.plan, prepared.built, prepared.console, prepared.log
+            )
+            self.assertEqual(shown.unit, unit)
 
     def test_a_goal_that_the_model_does_not_measure(self):
         flags = dict(model="lstm_lm", data_name="shakespeare")

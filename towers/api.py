@@ -25,6 +25,7 @@ from flags.config import Config
 from flags.problem import SettingError
 from models import Model
 from towers import choices, planning, run
+from towers.callbacks.user_callbacks import CallbackSource
 from towers.data import inputs
 from towers.data.example_source import ExampleSource
 from towers.data.examples import Examples
@@ -47,6 +48,7 @@ def fit(
     data: Data | None = None,
     *,
     validation_data: Data | None = None,
+    callbacks: CallbackSource | str = (),
     **settings: Any,
 ) -> RunResult:
     """Trains a model.
@@ -59,14 +61,19 @@ def fit(
       model: the model, or its name as in `--model`.
       data: the data to train on, or its name; None for the model's own data set.
       validation_data: the data to evaluate on, or its name.
+      callbacks: TensorFlow's `SessionRunHook`s, among them those of
+        `towers.callbacks`; or a function that returns them, or its name as in
+        `--callbacks`.
       **settings: flags of `towers.train`, by their names.
 
     Raises:
-      ValueError: a setting is wrong, or model and data do not fit.
+      ValueError: a setting is wrong, model and data do not fit, or a callback failed.
       towers.callbacks.base.TrainingError: the run had to stop.
       KeyboardInterrupt: it was interrupted; what `train_dir` has is whole.
     """
-    plan = _plan(model, settings, data, validation_data)
+    if isinstance(callbacks, str):
+        settings, callbacks = {**settings, "callbacks": callbacks}, ()
+    plan = _plan(model, settings, data, validation_data, callbacks=callbacks)
     directory = plan.config.output.train_dir
     results: list[RunResult] = []
     with (
@@ -135,6 +142,8 @@ def _plan(
     settings: dict[str, Any],
     data: Data | None,
     validation_data: Data | None,
+    *,
+    callbacks: CallbackSource = (),
 ) -> Plan:
     """The plan of a run with these settings.
 
@@ -170,6 +179,7 @@ def _plan(
         config,
         models.get if isinstance(model, str) else lambda _: model,
         find_sources=find_sources,
+        callbacks=callbacks,
     )
 
 

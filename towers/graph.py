@@ -63,6 +63,7 @@ class TrainGraph(NamedTuple):
     penalty: tf.Tensor  # float32 scalar, what the weight decay adds to the loss
     total_loss: tf.Tensor  # the loss and the penalty
     metrics: dict[str, tf.Tensor]  # float32 scalars, means over the step's examples
+    gradients: Sequence[tower.Gradient]  # the means, one for each part of a variable
     learning_rate: tf.Tensor  # float32 scalar
     global_step: tf.Variable  # int64 scalar
     position: tf.Variable  # int64 scalar, examples consumed

@@ -16,6 +16,7 @@ from flags.variables import VariablesFlags
 from models.model import Model
 from models.recipe import Recipe
 from towers import graph
+from towers.callbacks.user_callbacks import CallbackSource, callbacks_of
 from towers.compute.precision import COMPUTE_DTYPES
 from towers.compute.tower import check_batch_norm
 from towers.data import inputs, memory_check
@@ -59,6 +60,7 @@ class Plan:
       eval_batch_size: per tower.
       num_warmup: untimed first steps.
       num_batches: timed steps, or None when `options.limit` ends the run.
+      callbacks: the user's, or what makes them.
     """
 
     config: Config
@@ -71,6 +73,7 @@ class Plan:
     eval_batch_size: int
     num_warmup: int
     num_batches: int | None
+    callbacks: CallbackSource = ()
 
     @property
     def examples_per_step(self) -> int:
@@ -106,6 +109,7 @@ def make(
     *,
     watched: ClusterSpec | None = None,
     find_sources: SourceFinder | None = None,
+    callbacks: CallbackSource = (),
 ) -> Plan:
     """Finds the model, the devices and the data that settings name.
 
@@ -119,6 +123,7 @@ def make(
       watched: for a plan of an evaluator, the cluster whose checkpoints it evaluates,
         as far as it is known; it determines the last step.
       find_sources: a function in place of `sources_of`.
+      callbacks: callbacks in place of those of `--callbacks`.
 
     Raises:
       PlanError: with everything that is wrong.
@@ -127,8 +132,9 @@ def make(
     model = findings.get(lambda: get_model(config.model.model))
     where = findings.get(lambda: placement_of(config, cluster))
     exchange = where and findings.get(lambda: _exchange(config, where))
-    find = find_sources or sources_of
-    sources = model and findings.get(lambda: find(config, model))
+    sources = model and findings.get(
+        lambda: (find_sources or sources_of)(config, model)
+    )
     if model:
         fit = functools.partial(_check_data, where=where, cluster=cluster)
         findings.get(lambda: fit(config, model, sources and sources[0]))
@@ -139,25 +145,24 @@ def make(
         together = _towers_per_step(mode, num_towers)
         per_step = batch_size * config.variables.accumulate_steps * together
         epochs = _epochs(config, model.recipe, sources and sources[0], per_step)
+        callbacks = callbacks or findings.get(lambda: callbacks_of(config)) or ()
         make_update = functools.partial(update_from_recipe, epochs=epochs)
         update = findings.get(lambda: make_update(config.optimizer, model, per_step))
     for check in output_paths.checks(config):
         findings.get(check)
-    if cluster is not None:
-        findings.get(lambda: _check_on_cluster(config))
+    findings.get(lambda: _check_on_cluster(config, cluster))
     findings.check()
-    source, eval_source = sources
     # Asynchronous towers each take as many steps as synchronous ones would together.
     in_training = num_towers * (len(watched.with_towers) or 1 if watched else 1)
     apart = in_training // _towers_per_step(mode, in_training)
-    limit, warmup, num_batches = _length(config.training, model.recipe, source)
+    limit, warmup, num_batches = _length(config.training, model.recipe, sources[0])
     plan = Plan(
         config=config,
         model=model,
         placement=where,
-        source=source,
-        eval_source=eval_source,
-        update=update,
+        source=sources[0],
+        eval_source=sources[1],
+        update=update.adjustable() if callbacks else update,
         options=graph.Options(
             batch_size=batch_size,
             variable_update=mode,
@@ -169,6 +174,7 @@ def make(
         eval_batch_size=config.evaluation.eval_batch_size or batch_size,
         num_warmup=warmup * apart,
         num_batches=num_batches and num_batches * apart,
+        callbacks=callbacks,
     )
     findings.get(lambda: between_graph.check_steps(where, plan.num_steps))
     findings.check()
@@ -210,9 +216,10 @@ def _check_data(
     findings.check()
 
 
-def _check_on_cluster(config: Config) -> None:
+def _check_on_cluster(config: Config, cluster: ClusterSpec | None) -> None:
     """Raises ValueError for flags that work in one process only."""
-    if (value := config.variables.local_parameter_device) != "cpu":
+    value = config.variables.local_parameter_device
+    if cluster is not None and value != "cpu":
         raise wrong_setting(
             "local_parameter_device",
             value,

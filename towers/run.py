@@ -11,9 +11,11 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from towers import graph
-from towers.callbacks.base import TrainingError
+from towers.callbacks import user_callbacks
+from towers.callbacks.base import RunContext, TrainingError, TrainingRun
 from towers.callbacks.every import is_due
 from towers.callbacks.stop_on_nan import NanLossError
+from towers.callbacks.user_callbacks import CallbackError
 from towers.checkpoints import checkpoint, run_status, saving
 from towers.checkpoints.checkpoint import FiniteCheck
 from towers.cluster.sessions import Local, Sessions, session_config
@@ -38,7 +40,7 @@ from towers.session import (
     summary,
 )
 from towers.session.make_hooks import Attempt, RunParts, make_hooks
-from towers.session.progress import Console, Display, Progress
+from towers.session.progress import Console, Progress
 from towers.session.stop import StopOnSignal
 
 v1 = tf.compat.v1
@@ -111,12 +113,6 @@ class Prepared(RunParts):
     log: report.BenchmarkLog
     evaluator: Evaluator | None
 
-    @property
-    def unit(self) -> report.Unit:
-        """The unit of its speeds, such as images."""
-        inputs = self.plan.model.inputs
-        return report.Unit(inputs.unit, inputs.units_per_example)
-
 
 def prepare(plan: Plan, console: Console, lock: Lock | None = None) -> Prepared:
     """Builds the graph of a run and prints its description.
@@ -170,6 +166,9 @@ def _complete(
         inner = device_loop.build(built.train_op, built.step, built.loss)
         built = built._replace(loop=inner)
     finite = FiniteCheck(built.saved)
+    evaluates = any(evaluator.steps(plan)) and towers is not None
+    here = TrainingRun(built, output.train_dir, evaluates, console, console.side)
+    callbacks, built = user_callbacks.attach(plan.callbacks, here)
     with tf.device(plan.placement.master):  # whose disk holds the files
         checkpoints = saving.set_up(
             output,
@@ -191,6 +190,7 @@ def _complete(
         finite=finite,
         checkpoints=checkpoints,
         evaluator=Evaluator(plan, towers, console, log) if towers else None,
+        callbacks=callbacks,
         summary=text,
         replicas=equal,
     )
@@ -242,21 +242,25 @@ class _Training:
             )
             begin = int(session.run(run.built.global_step))
             last_step = _last_step(run, session, begin)
-            progress = _progress(run)
+            progress = Progress.of(run.plan, run.built, run.console, run.log)
             progress.begin_at(begin, last_step)
 
-            def evaluate(session: v1.Session, step: int) -> float:
+            def evaluate(context: RunContext, step: int) -> float:
                 with progress.paused():
-                    return self._evaluate(session, step)
+                    return self._evaluate(context, step)
 
             due = evaluator.steps(run.plan)
             around = make_hooks(Attempt(run, begin, last_step, evaluate, due))
-            over = self._was_over(session, begin, evaluate)
-            until = begin if over else last_step
-            if begin < until:  # a note on how an earlier run ended is out of date
-                run_status.clear(run.plan.config.output.train_dir)
-            with _under_way():
-                step = self._steps(session, [progress, *around, stop], until)
+            kept = user_callbacks.saved_on_failure(run.checkpoints, run.built, session)
+            with _under_way(run), kept, run.built.graph.as_default():
+                for callback in run.callbacks:
+                    callback.start(session)
+                over = self._was_over(session, begin, evaluate)
+                until = begin if over else last_step
+                if begin < until:  # a note on how an earlier run ended is out of date
+                    run_status.clear(run.plan.config.output.train_dir)
+                around = [progress, *around, stop]
+                step = self._steps(session, around, until)
                 return self._end(session, step, last_step, progress)
 
     def _restore(self, session: v1.Session) -> None:
@@ -268,7 +272,7 @@ class _Training:
         self,
         session: v1.Session,
         begin: int,
-        evaluate: Callable[[v1.Session, int], float],
+        evaluate: Callable[[RunContext, int], float],
     ) -> bool:
         """Whether a resumed run has no step left to take.
 
@@ -279,9 +283,11 @@ class _Training:
         if not self._is_due(begin):
             return False
         assert run.evaluator is not None
+        context = v1.train.SessionRunContext(None, session)
         if begin != run.evaluator.step:
-            evaluate(session, begin)
-        return self._is_accurate_enough() or self._stop.received is not None
+            evaluate(context, begin)
+        stopped = context.stop_requested or self._stop.received is not None
+        return stopped or self._is_accurate_enough()
 
     def _is_due(self, step: int) -> bool:
         """Whether there is an evaluation after this step, while training."""
@@ -323,13 +329,14 @@ class _Training:
         run, stop = self._run, self._stop
         directory = run.plan.config.output.train_dir
         saved = run.checkpoints and run.checkpoints.save(session, step)
-        enough = self._is_accurate_enough()
+        # Without a signal, what ends it early is the accuracy or a callback.
+        enough = stop.received is None or self._is_accurate_enough()
         if step < last_step and enough:
             run_status.leave_end(directory, step)
         last = evaluator.at_end(run.plan) or self._is_due(step)
         missing = bool(run.evaluator and last and step != run.evaluator.step)
         if run.evaluator and missing and stop.received is None:
-            self._evaluate(session, step)
+            self._evaluate(v1.train.SessionRunContext(None, session), step)
             missing = step != run.evaluator.step
         progress.report(self._sessions)
         metrics = run.evaluator.means if run.evaluator else {}
@@ -350,18 +357,23 @@ class _Training:
             run.console(f"Checkpoints are in {directory}{summaries}.")
         return 0
 
-    def _evaluate(self, session: v1.Session, step: int) -> float:
+    def _evaluate(self, context: RunContext, step: int) -> float:
         evaluator = self._run.evaluator
         assert evaluator is not None
-        evaluator(session, step, lambda: self._stop.received)
+        if evaluator(context.session, step, lambda: self._stop.received):
+            for callback in self._run.callbacks:
+                callback.after_evaluation(context, step, evaluator.means)
         return evaluator.accuracy
 
 
 @contextlib.contextmanager
-def _under_way() -> Iterator[None]:
+def _under_way(run: Prepared) -> Iterator[None]:
     """Turns ValueErrors into `TrainingError`: in this block the run has begun."""
     try:
         yield
+    except CallbackError as error:
+        run_status.leave(run.plan.config.output.train_dir, str(error))
+        raise
     except ValueError as error:
         raise TrainingError("\n".join(sentences(error))) from error
 
@@ -370,15 +382,3 @@ def _last_step(run: Prepared, session: v1.Session, begin: int) -> int:
     if run.plan.num_batches is not None:
         return run.plan.num_steps
     return begin + loop.steps_left(run.built, session)
-
-
-def _progress(run: Prepared) -> Progress:
-    output = run.plan.config.output
-    display = Display(
-        every=output.display_every,
-        warmup=run.plan.num_warmup,
-        total_loss=output.loss_type_to_report == "total_loss",
-        metrics=output.print_training_accuracy,
-        unit=run.unit,
-    )
-    return Progress(run.built, run.console, run.log, display)

@@ -16,8 +16,8 @@ class EvaluateTest(parameterized.TestCase):
         accuracies = {3: 0.1, 6: 0.5, 9: 0.75, 12: 0.8}
         training = _trainer()
 
-        def evaluate(session, step):
-            self.assertEqual(session.run(training.train.global_step), step)
+        def evaluate(context, step):
+            self.assertEqual(context.session.run(training.train.global_step), step)
             return accuracies[step]
 
         hook = Evaluate(training.train, evaluate, stop_at=stop_at, steps=3)

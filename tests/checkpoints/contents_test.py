@@ -52,8 +52,13 @@ class ContentsTest(parameterized.TestCase):
     def test_what_is_carried_may_be_missing_on_either_side(self):
         contents.check_same(self._write(a=1.0), {"a": [], "carried/x/b": [5]})
         contents.check_same(self._write(a=1.0, carried__x__b=2.0), {"a": []})
-        self.assertTrue(contents.is_carried("carried/x/b"))
-        self.assertFalse(contents.is_carried("a/carried/b"))
+        self.assertEqual(contents.kind_of("carried/x/b"), "x")
+        self.assertEqual(contents.kind_of("a/carried/b"), "")
+
+    def test_variables_of_callbacks_may_be_missing_on_either_side(self):
+        contents.check_same(self._write(a=1.0), {"a": [], "callbacks/b/c": [5]})
+        contents.check_same(self._write(a=1.0, callbacks__b__c=2.0), {"a": []})
+        self.assertEqual(contents.kind_of("callbacks/b/c"), "callbacks/b/c")
 
     @parameterized.parameters(-1, 2**62)
     def test_a_count_that_no_run_reaches(self, count):

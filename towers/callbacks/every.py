@@ -2,11 +2,19 @@
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
+import numpy as np
 import tensorflow as tf
 
-from towers.callbacks.base import NEVER, Callback, RunArgs, RunContext, RunValues
+from towers.callbacks.base import (
+    NEVER,
+    Callback,
+    RunArgs,
+    RunContext,
+    RunValues,
+    TrainingRun,
+)
 from towers.graph import TrainGraph
 
 v1 = tf.compat.v1
@@ -71,4 +79,58 @@ class Every(Callback):
 
     def act(self, run_context: RunContext, step: int) -> None:
         """Called after each due step."""
+        raise NotImplementedError
+
+
+class Recorder(Callback):
+    """Base class of callbacks that fetch values every so many steps, and only then.
+
+    Args:
+      every: steps between two.
+
+    Attributes:
+      wanted: what is fetched, by name; `set_up` fills it.
+      step: the global step that was reached.
+    """
+
+    def __init__(self, every: int):
+        if every < 1:
+            raise ValueError(
+                f"{type(self).__name__}: every is {every}, and must be at least 1"
+            )
+        self._every = every
+        self.wanted: dict[str, tf.Tensor] = {}
+        self.step = 0
+
+    def set_up(self, run: TrainingRun) -> None:
+        """Keeps what says which step it is."""
+        self._global_step, self._after = run.train.global_step, run.train.step
+
+    def after_create_session(self, session: v1.Session, coord: object) -> None:
+        """Notes where the loop starts."""
+        self.step = int(session.run(self._global_step))
+
+    def next_due(self, step: int) -> int:
+        """The next multiple."""
+        return next_time(step, steps=self._every, at=())
+
+    def before_run(self, run_context: RunContext) -> RunArgs | None:
+        """Asks for the values if the step is due."""
+        due = self.next_due(self.step) == self.step + 1
+        values = self.wanted if due else {}
+        return v1.train.SessionRunArgs((self._after, values))
+
+    def after_run(self, run_context: RunContext, run_values: RunValues) -> None:
+        """Records the values, if they were asked for."""
+        step, values = run_values.results
+        self.step = int(step)
+        if values:
+            self.record(self.step, values)
+
+    def after_steps(self, step: int, losses: np.ndarray, seconds: float) -> None:
+        """Notes where the loop is."""
+        self.step = step
+
+    def record(self, step: int, values: Mapping[str, np.ndarray]) -> None:
+        """Called after each due step with its values."""
         raise NotImplementedError

@@ -29,7 +29,7 @@ v1 = tf.compat.v1
 _NAME = "model.ckpt"  # of the files, up to the step
 
 # Errors of a session call when a task of its cluster is lost.
-_LOST = (
+LOST = (
     tf.errors.UnavailableError,
     tf.errors.AbortedError,
     tf.errors.CancelledError,
@@ -169,7 +169,7 @@ class Checkpoints:
                 path = self._saver.save(
                     session, path, global_step=step, write_meta_graph=False
                 )
-        except _LOST:
+        except LOST:
             raise  # it says nothing about the disk
         except (tf.errors.OpError, OSError, ValueError) as error:
             self._cleared = False  # of what was begun
@@ -215,6 +215,10 @@ class Checkpoints:
         self._cleared = False
         return True
 
+    def adopt(self) -> None:
+        """Takes those that are there for its own: the oldest will be deleted."""
+        self._keep(_listed(self.directory))
+
     def _keep(self, paths: Iterable[str]) -> None:
         """Makes these the saved checkpoints, the oldest of which are deleted."""
         saved = []
@@ -254,7 +258,7 @@ class Checkpoints:
                 self._check_same(path)
                 with session.graph.as_default():
                     self._loaders.load(session, path)
-            except _LOST:
+            except LOST:
                 raise  # it says nothing about the file
             except tf.errors.OpError as error:
                 if not os.path.exists(path + ".index"):

@@ -21,6 +21,10 @@ _COUNTS, _MOST = {"global_step", "position"}, 2**62
 # have them or not; both can be loaded with or without them.
 CARRIED = "carried/"
 
+# Variables of this prefix are of callbacks.  A checkpoint can be loaded without them,
+# and by a run without callbacks.
+CALLBACKS = "callbacks/"
+
 
 def check_same(
     path: str, shapes: Mapping[str, list[int]], *, partial: bool = False
@@ -110,11 +114,13 @@ def check_counts(path: str, names: Set[str]) -> None:
             raise tf.errors.DataLossError(None, None, f"its {name} is {count}")
 
 
-def is_carried(name: str) -> bool:
-    """Whether a variable passes a value from one step to the next."""
-    return name.startswith(CARRIED)
+def kind_of(name: str) -> str:
+    """What an optional variable is part of, loaded as a whole; "" for others."""
+    if name == order.NAME or name.startswith(CALLBACKS):
+        return name
+    return name.split("/")[1] if name.startswith(CARRIED) else ""
 
 
 def may_be_missing(name: str) -> bool:
     """Whether a checkpoint can be loaded without it."""
-    return is_carried(name) or constants.is_one(name) or name == order.NAME
+    return bool(kind_of(name)) or constants.is_one(name)

@@ -78,13 +78,11 @@ class Loaders:
 def _groups(variables: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Groups of variables that are loaded together.
 
-    Carried values and the order's version are groups; all others are one.  Constants
-    are left out.
+    Those that may be missing are groups by what they are part of; all others are one.
+    Constants are left out.
     """
     groups: dict[str, dict[str, Any]] = {}
     for name, variable in variables.items():
         if not constants.is_one(name):
-            kind = contents.CARRIED if contents.is_carried(name) else ""
-            kind = name if name == order.NAME else kind
-            groups.setdefault(kind, {})[name] = variable
+            groups.setdefault(contents.kind_of(name), {})[name] = variable
     return list(groups.values())

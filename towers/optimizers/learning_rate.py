@@ -13,12 +13,20 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from towers.checkpoints.contents import CALLBACKS
+from towers.layout import graph_names
+
+v1 = tf.compat.v1
+
 PIECEWISE = "piecewise"
 
 # Of one_cycle, as in PyTorch's OneCycleLR: the share of the training in which the rate
 # rises, and the largest rate divided by the first.
 _RISING, _FIRST = 0.3, 25.0
 
+
+# The variable of an `AdjustableRate`, float32 [2]: factor and offset.
+ADJUSTMENT = f"{CALLBACKS}rate"
 
 # Epochs that have passed -> the learning rate; both float32 scalars.
 LearningRate = Callable[[tf.Tensor], tf.Tensor]
@@ -146,6 +154,26 @@ class Scheduled:
             return row.rate(self, epoch)
         rate = row.rate(self, tf.maximum(epoch - self.warmup_epochs, 0.0))
         return _warmed_up(rate, epoch, self.rate, self.warmup_epochs)
+
+
+@dataclasses.dataclass(frozen=True)
+class AdjustableRate:
+    """factor x a schedule's rate + offset: what callbacks set, at first 1 and 0.
+
+    Attributes:
+      schedule: the rate at an epoch.
+    """
+
+    schedule: LearningRate
+
+    def __call__(self, epoch: tf.Tensor) -> tf.Tensor:
+        """The rate at an epoch; makes the variable, beside the global step."""
+        step = v1.train.get_global_step()
+        with tf.device(step.device), v1.name_scope(graph_names.VARIABLES):
+            values = v1.Variable(
+                [1.0, 0.0], trainable=False, use_resource=True, name=ADJUSTMENT
+            ).read_value()
+        return self.schedule(epoch) * values[0] + values[1]
 
 
 def _warmed_up(

@@ -12,6 +12,7 @@ from towers.errors.explain import first_few
 from towers.layout import parts
 from towers.optimizers import adamw_lars_lamb, sparse_updates
 from towers.optimizers.adamw_lars_lamb import DecayPlace, WeightDecay
+from towers.optimizers.learning_rate import AdjustableRate
 from towers.optimizers.rates_by_variable import Rate, RatesByVariable, model_name
 
 MeanGradient: TypeAlias = tf.Tensor | tf.IndexedSlices | None
@@ -181,6 +182,11 @@ class Update:
     def place(self) -> DecayPlace:
         """Where weight decay is applied."""
         return OPTIMIZERS[self.optimizer].decay
+
+    def adjustable(self) -> "Update":
+        """The same, with a learning rate that callbacks can change."""
+        rate = AdjustableRate(self.learning_rate)
+        return dataclasses.replace(self, learning_rate=rate)
 
     def make(self, rate: Rate) -> RatesByVariable:
         """The optimizer; the rate is as in `OptimizerRow.make`."""

@@ -5,8 +5,9 @@ loses the input position, and prepares its fetches again in each step.  `start` 
 right order, and `run` makes one callable per distinct set of fetches.
 """
 
+import contextlib
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -90,10 +91,12 @@ def _run(
         inside = min(steps.most_inside, last_step - step, seen - 1 - step)
         # A single step inside the graph saves time for asynchronous towers only.
         if inside >= (1 if steps.free else 2):
-            for reached, losses, seconds in steps.inside(step, inside):
-                step = reached
-                for hook in hooks:
-                    hook.after_steps(step, losses, seconds)
+            # Closed, where a hook fails: no tower goes on by itself.
+            with contextlib.closing(steps.inside(step, inside)) as taken:
+                for reached, losses, seconds in taken:
+                    step = reached
+                    for hook in hooks:
+                        hook.after_steps(step, losses, seconds)
         else:
             step, stopped = steps(hooks)
     return step
@@ -143,7 +146,11 @@ class _Steps:
             args = hook.before_run(context)
             if args is not None:
                 hook_args[index] = args
-        fetches = {index: args.fetches for index, args in hook_args.items()}
+        fetches = {
+            index: args.fetches
+            for index, args in hook_args.items()
+            if args.fetches is not None
+        }
         fetches[-1] = self._train.step
         results, metadata = self._run(fetches, hook_args.values())
         for index, hook in enumerate(hooks):
@@ -153,7 +160,7 @@ class _Steps:
             )
         return int(results[-1]), context.stop_requested
 
-    def inside(self, step: int, count: int) -> Iterator[StepsTaken]:
+    def inside(self, step: int, count: int) -> Generator[StepsTaken]:
         """Takes `count` steps after a global step; yields as the loop's runner."""
         if self._inside is None:
             assert self._train.loop is not None

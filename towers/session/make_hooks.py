@@ -6,11 +6,12 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from towers.callbacks.base import Callback
+from towers.callbacks.base import Callback, RunContext
 from towers.callbacks.evaluate import Evaluate
 from towers.callbacks.report_skips import ReportSkips
 from towers.callbacks.save_checkpoints import SaveCheckpoints
 from towers.callbacks.stop_on_nan import StopOnNan
+from towers.callbacks.user_callbacks import GuardedCallback
 from towers.checkpoints.checkpoint import FiniteCheck
 from towers.checkpoints.saving import Saving
 from towers.graph import TrainGraph
@@ -35,6 +36,7 @@ class RunParts:
       checkpoints: in `--train_dir`, or None.
       summary: scalar string, or None.
       replicas: whether they are equal, or None if that is not asked for.
+      callbacks: the user's.
     """
 
     plan: Plan
@@ -44,6 +46,7 @@ class RunParts:
     checkpoints: Saving | None
     summary: tf.Tensor | None
     replicas: replicas.Same | None
+    callbacks: list[GuardedCallback]
 
 
 class Attempt(NamedTuple):
@@ -53,14 +56,14 @@ class Attempt(NamedTuple):
       run: its graph and what is in it.
       begin: global step from which it continues.
       last_step: global step at which it ends.
-      evaluate: (session, global step) -> top-1 accuracy, which it also reports.
+      evaluate: (run context, global step) -> top-1 accuracy, which it also reports.
       due: (interval in steps or 0, single steps) at which `evaluate` is called.
     """
 
     run: RunParts
     begin: int
     last_step: int
-    evaluate: Callable[[v1.Session, int], float]
+    evaluate: Callable[[RunContext, int], float]
     due: tuple[float, list[int]] = (0, [])
 
     @property
@@ -75,8 +78,12 @@ class Attempt(NamedTuple):
 
 
 def make_hooks(attempt: Attempt) -> list[Callback]:
-    """The hooks that the flags ask for, in the order in which they act after a step."""
-    return [hook for make in _HOOKS if (hook := make(attempt)) is not None]
+    """The hooks of a run, in the order in which they act after a step."""
+    of_flags = [
+        [hook for make in rows if (hook := make(attempt)) is not None]
+        for rows in (_BEFORE, _AFTER)
+    ]
+    return [*of_flags[0], *attempt.run.callbacks, *of_flags[1]]
 
 
 def _stop_on_nan(attempt: Attempt) -> Callback:
@@ -146,15 +153,18 @@ def _evaluate(attempt: Attempt) -> Callback | None:
     return Evaluate(run.built, attempt.evaluate, stop_at=goal, steps=every, at=at)
 
 
-# In the order in which they act: a step that failed is not saved, and a step is saved
-# before its evaluation may end the run.
-_HOOKS: tuple[Callable[[Attempt], Callback | None], ...] = (
+# In the order in which they act, before and after the user's callbacks: a step that
+# failed is not saved; what callbacks do after a step is in its checkpoint; and a step
+# is saved before its evaluation may end the run.
+_BEFORE: tuple[Callable[[Attempt], Callback | None], ...] = (
     _stop_on_nan,
     _report_skips,
     _check_replicas,
     _trace_step,
     _report_pipeline,
     _write_summaries,
+)
+_AFTER = (
     _save_checkpoints,
     _evaluate,
 )

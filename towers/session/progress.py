@@ -17,6 +17,7 @@ from towers.compute import flops
 from towers.errors.collected import discard
 from towers.errors.side_outputs import SideOutputs
 from towers.graph import TrainGraph
+from towers.planning import Plan
 from towers.session import report
 
 v1 = tf.compat.v1
@@ -133,6 +134,7 @@ class Progress(Callback):
 
     Attributes:
       speed: of the timed steps.
+      unit: of speeds.
       last_loss: the latest loss that was reported.
     """
 
@@ -165,11 +167,33 @@ class Progress(Callback):
         self._titled = False
         self._latest = math.nan  # seconds of the latest step
         self._begun = self._wall = self._paused = self._elapsed = 0.0
-        self._unit = display.unit
+        self.unit = display.unit
         self._units_per_step = train.examples_per_step * display.unit.per_example
         least = _FREE_SECONDS if self._free else 0.0
         self.speed = report.Speed(self._units_per_step, least)
         self.last_loss = math.nan
+
+    @classmethod
+    def of(
+        cls, plan: Plan, train: TrainGraph, console: Console, log: report.BenchmarkLog
+    ) -> "Progress":
+        """That of a run.
+
+        Args:
+          plan: of the run.
+          train: its graph.
+          console: where lines go.
+          log: gets the numbers of each line.
+        """
+        output, inputs = plan.config.output, plan.model.inputs
+        display = Display(
+            every=output.display_every,
+            warmup=plan.num_warmup,
+            total_loss=output.loss_type_to_report == "total_loss",
+            metrics=output.print_training_accuracy,
+            unit=report.Unit(inputs.unit, inputs.units_per_example),
+        )
+        return cls(train, console, log, display)
 
     def begin_at(self, step: int, last_step: int) -> None:
         """Sets the steps at which the loop starts and ends."""
@@ -262,13 +286,13 @@ class Progress(Callback):
             beside = [
                 f"{self._loss_name} {self.last_loss:.3f}",
                 *(f"{name} {value:.3f}" for name, value in metrics),
-                f"{latest:.0f} {self._unit.name}/s, mean {speed[0]:.0f}",
+                f"{latest:.0f} {self.unit.name}/s, mean {speed[0]:.0f}",
             ]
             self._console.advance(0, ", ".join(beside))
         else:
             if not self._titled:
                 self._console(
-                    report.step_title(self._loss_name, self._metrics, unit=self._unit)
+                    report.step_title(self._loss_name, self._metrics, unit=self.unit)
                 )
                 self._titled = True
             line = report.step_line(
@@ -276,11 +300,11 @@ class Progress(Callback):
                 speed,
                 self.last_loss,
                 values["metrics"],
-                unit=self._unit,
+                unit=self.unit,
             )
             self._console(line)
         for name, rate in (("current", speed[0]), ("interval", latest)):
-            examples = rate / self._unit.per_example
+            examples = rate / self.unit.per_example
             self._log.metric(f"{name}_examples_per_sec", examples, step)
         self._log.metric("loss", self.last_loss, step)
         self._log.metric("learning_rate", values["rate"], step)
@@ -302,7 +326,7 @@ class Progress(Callback):
             self._console("Done with training: no step was timed")
             return
         rate, train, step = self.examples_per_second, self._train, self._step
-        for line in report.total_lines(rate * self._unit.per_example, unit=self._unit):
+        for line in report.total_lines(rate * self.unit.per_example, unit=self.unit):
             self._console(line)
         if train.loop is not None:
             for line in train.loop.report():
@@ -318,7 +342,7 @@ class Progress(Callback):
         except tf.errors.ResourceExhaustedError:
             self._console("MFU: not measured, as no memory is left to do so")
             return
-        self._console(report.utilization_line(rate, work, peak, unit=self._unit))
+        self._console(report.utilization_line(rate, work, peak, unit=self.unit))
         if done <= peak:
             self._log.metric("mfu", done / peak, step, peak_flops_per_sec=peak)
 

@@ -68,6 +68,7 @@ class TrainStep(NamedTuple):
     step: tf.Tensor  # int64 scalar, the global step after `train_op`
     loss: tf.Tensor  # float32 scalar, mean over the step's examples
     metrics: dict[str, tf.Tensor]  # float32 scalars, means over the step's examples
+    gradients: Sequence[Gradient] = ()  # the means, in the order of the parts
 
 
 class SingleClient:
@@ -175,6 +176,8 @@ class StepBuilder:
 
         def finish(sums: TowerSums) -> TrainStep:
             sums = _means(sums)
+            if self.scale:
+                sums = sums._replace(gradients=self.scale.unscale(sums.gradients))
             changes = self._changes(sums.gradients, sums.statistics)
             with tf.device(self.mode.placement.counters):
                 # A follower that starts may read the position until it sends its sums.
@@ -186,7 +189,8 @@ class StepBuilder:
                     train_op = self.counters.global_step.assign_add(1, read_value=False)
                 with tf.control_dependencies([train_op]):
                     step = self.counters.global_step.read_value()
-            return TrainStep(train_op, step, sums.loss, sums.metrics)
+            means = sums.gradients[0]
+            return TrainStep(train_op, step, sums.loss, sums.metrics, means)
 
         return self.peers.step(sums, finish=finish, refills=refills)
 
@@ -195,7 +199,6 @@ class StepBuilder:
     ) -> list[tf.Operation]:
         if self.scale is None:
             return self._apply(gradients, statistics)
-        gradients = self.scale.unscale(gradients)
         gate = self.scale.gate(gradients)
         if gate is None:
             return self._apply(gradients, statistics)

@@ -1,0 +1,105 @@
+"""A metric, and the best value that it had in the evaluations of a run."""
+
+import math
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from flags.field import did_you_mean
+from towers.callbacks.base import TrainingRun
+from towers.checkpoints.contents import CALLBACKS
+from towers.layout import graph_names
+
+v1 = tf.compat.v1
+
+_SIGNS = {"min": 1.0, "max": -1.0}
+
+
+class Standing(NamedTuple):
+    """What the evaluations so far came to.
+
+    Attributes:
+      best: the best value of the metric.
+      since: evaluations since then.
+      step: the global step of the last evaluation that was counted.
+      paused: evaluations that are yet to be left out.
+    """
+
+    best: float
+    since: float
+    step: float
+    paused: float
+
+
+class BestSoFar:
+    """Follows a metric; what it knows is in the checkpoints.
+
+    Args:
+      owner: name of the callback, for its sentences and in checkpoints.
+      metric: name of a metric of the evaluations, as `loss`.
+      best: `min` or `max`, whichever is better.
+      min_change: a value is better if it is by more than this.
+
+    Raises:
+      ValueError: `best` is neither.
+    """
+
+    def __init__(self, owner: str, metric: str, best: str, min_change: float = 0.0):
+        if best not in _SIGNS:
+            raise ValueError(f"{owner}: best is {best!r}, and must be 'min' or 'max'")
+        self.metric = metric
+        self._owner = owner
+        self._sign = _SIGNS[best]
+        self._min_change = min_change
+
+    def set_up(self, run: TrainingRun) -> None:
+        """Adds its state to the graph.
+
+        Raises:
+          ValueError: the run does not evaluate while it trains.
+        """
+        if not run.evaluates:
+            raise ValueError(
+                f"{self._owner} needs evaluations: set "
+                "eval_during_training_every_n_epochs, or another setting of evaluation "
+                "during training"
+            )
+        nothing = Standing(self._sign * math.inf, 0, -1, 0)
+        with v1.name_scope(graph_names.VARIABLES):
+            variable = v1.Variable(  # a second one of a name gets a number
+                np.array(nothing, np.float64),
+                trainable=False,
+                use_resource=True,
+                name=f"{CALLBACKS}{self._owner}/{self.metric}",
+            )
+            self._value = variable.read_value()
+            self._given = v1.placeholder(tf.float64, [len(nothing)])
+            self._assign = variable.assign(self._given, read_value=False)
+
+    def read(self, session: v1.Session) -> Standing:
+        """What is known."""
+        return Standing(*session.run(self._value).tolist())
+
+    def write(self, session: v1.Session, standing: Standing) -> None:
+        """Replaces what is known."""
+        session.run(self._assign, {self._given: standing})
+
+    def value(self, metrics: Mapping[str, float]) -> float:
+        """The metric's value in an evaluation.
+
+        Raises:
+          ValueError: there is none of its name.
+        """
+        if self.metric not in metrics:
+            every = f"there are {', '.join(metrics)}"
+            hint = did_you_mean(self.metric, metrics) or every
+            raise ValueError(
+                f"{self._owner}: no metric is called {self.metric!r}; {hint}"
+            )
+        return float(metrics[self.metric])
+
+    def is_better(self, value: float, best: float) -> bool:
+        """Whether a value is better than another by more than `min_change`."""
+        return self._sign * (best - value) > self._min_change

@@ -1,0 +1,66 @@
+"""The checkpoint at which a metric was best."""
+
+import os
+from collections.abc import Mapping
+
+import tensorflow as tf
+
+from towers.callbacks.base import NEVER, Callback, RunContext, TrainingRun
+from towers.callbacks.best_so_far import BestSoFar, Standing
+from towers.checkpoints.checkpoint import Checkpoints, FiniteCheck
+from towers.checkpoints.saving import Saving
+
+
+class KeepBest(Callback):
+    """Keeps the checkpoint with the best value of a metric, in a folder of its own.
+
+    It is a checkpoint as any other: `--eval`, `towers.predict` and a training take its
+    folder as `train_dir`.
+
+    Args:
+      metric: name of a metric of the evaluations, as `loss`.
+      best: `min` or `max`, whichever is better.
+      folder: where; `best` in the run's `train_dir` by default.
+    """
+
+    def __init__(self, metric: str, *, best: str, folder: str | None = None):
+        self._best = BestSoFar("KeepBest", metric, best)
+        self._folder = folder
+
+    def set_up(self, run: TrainingRun) -> None:
+        """Adds its state and what saves to the graph.
+
+        Raises:
+          ValueError: there is no folder, or no evaluation.
+        """
+        self._best.set_up(run)
+        self._log = run.log
+        if self._folder is None and run.train_dir is None:
+            raise ValueError("KeepBest needs train_dir, or a folder of its own")
+        folder = self._folder or os.path.join(run.train_dir or "", "best")
+        with tf.device(run.train.placement.master):  # whose disk holds the files
+            checkpoints = Checkpoints(
+                folder,
+                run.train.saved | run.train.constants,
+                max_to_keep=1,
+                finite=FiniteCheck(run.train.saved),
+                log=run.log,
+            )
+        checkpoints.adopt()
+        self._saving = Saving(checkpoints, log=run.log)
+
+    def next_due(self, step: int) -> int:
+        """It needs to see no step."""
+        return NEVER
+
+    def after_evaluation(
+        self, run_context: RunContext, step: int, metrics: Mapping[str, float]
+    ) -> None:
+        """Saves if it is the best so far."""
+        session = run_context.session
+        standing, value = self._best.read(session), self._best.value(metrics)
+        if step <= standing.step or not self._best.is_better(value, standing.best):
+            return
+        if self._saving.attempt(session, step):
+            self._best.write(session, Standing(value, 0, step, 0))
+            self._log(f"KeepBest: {self._best.metric} is best here, {value:.6g}; saved")

@@ -1,0 +1,32 @@
+"""How callbacks change the learning rate of their run."""
+
+import tensorflow as tf
+
+from towers.callbacks.base import TrainingRun
+from towers.optimizers.learning_rate import ADJUSTMENT
+
+v1 = tf.compat.v1
+
+
+class RateAdjustment:
+    """The learning rate is factor x the schedule's rate + offset; both are saved.
+
+    Args:
+      run: whose schedule is an `AdjustableRate`, as that of each run with callbacks.
+    """
+
+    def __init__(self, run: TrainingRun):
+        variable = run.train.saved[ADJUSTMENT]
+        assert isinstance(variable, tf.Variable)
+        with tf.device(variable.device):
+            self._value = variable.read_value()
+            self._given = v1.placeholder(tf.float32, [2])
+            self._assign = variable.assign(self._given, read_value=False)
+
+    def factor(self, session: v1.Session) -> float:
+        """The factor of the steps to come."""
+        return float(session.run(self._value)[0])
+
+    def write(self, session: v1.Session, factor: float, offset: float = 0.0) -> None:
+        """Sets both for the steps to come."""
+        session.run(self._assign, {self._given: (factor, offset)})
