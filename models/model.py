@@ -263,7 +263,8 @@ class Model:
         self.inputs.check_fit("labels", labels)
         if self.loss is softmax_cross_entropy:
             self._check_logits(outputs, num_classes, batch_size)
-        with blamed(lambda: f"the loss of model {self.name!r}"):
+        of_loss = blamed(lambda: f"the loss of model {self.name!r}", self.loss)
+        with of_loss, metric_checks.comparisons_checked():
             values = {"loss": self.loss(outputs, labels)}
         for name, value in self._named("metrics", outputs, labels).items():
             values[name] = value
@@ -310,8 +311,10 @@ class Model:
 
     def _named(self, function: str, outputs: Any, labels: Any) -> Mapping[str, Any]:
         """What `metrics` or `pictures` returns."""
-        with blamed(lambda: f"the {function} of model {self.name!r}"):
-            values = getattr(self, function)(outputs, labels)
+        call = getattr(self, function)
+        of_call = blamed(lambda: f"the {function} of model {self.name!r}", call)
+        with of_call, metric_checks.comparisons_checked():
+            values = call(outputs, labels)
         if not isinstance(values, Mapping) or "loss" in values:
             raise ValueError(
                 f"the {function} of model {self.name!r} must be a dict from names to "

@@ -245,6 +245,7 @@ class MeasureTest(parameterized.TestCase):
         (lambda o, y: y, r"loss of .* is int32 \(4,\), and must be float32"),
         (lambda o, y: None, "loss of .* is NoneType, and must be"),
         (lambda o, y: 1 / 0, r"the loss of .*ZeroDivisionError.*_test.py:\d+\)$"),
+        (lambda o, y: tf.cast(y == 3, tf.float32), r"the loss of .* Cast gets .*\d\)$"),
         (lambda o: o, "loss of .* must take .*positional"),
     )
     def test_a_loss_that_is_none(self, loss, sentence):
@@ -255,6 +256,10 @@ class MeasureTest(parameterized.TestCase):
         (lambda o, y: [o[:, 0]], "the metrics of .* must be a dict from names"),
         (lambda o, y: {"loss": o[:, 0]}, "the metrics of .* must be .* none of them l"),
         (lambda o, y: {"a": 1.0}, "a of .* is float, and must be float32"),
+        (
+            lambda o, y: {"a": tf.where(y == 3, o[:, 0], 0.0)},
+            r"the metrics of .*tf.equal.*model_test.py:\d+\)$",
+        ),
         (lambda o, y: {"a b": o[:, 0]}, "a b of .*: no such name"),
         (lambda o, y: {}["a"], r"the metrics of .*KeyError: 'a' \(.*_test.py:\d+\)$"),
     )
