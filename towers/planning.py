@@ -10,14 +10,12 @@ import tensorflow as tf
 
 from flags.config import Config
 from flags.problem import SettingError, wrong_setting
-from flags.sections import ModelFlags, TrainingFlags
-from flags.stages import StagesFlags
-from flags.variables import VariablesFlags
+from flags.sections import TrainingFlags
 from models.model import Model
 from models.recipe import Recipe
 from towers import graph
 from towers.callbacks.user_callbacks import CallbackSource, callbacks_of
-from towers.compute.precision import COMPUTE_DTYPES
+from towers.compute.precision import compute_dtype
 from towers.compute.tower import check_batch_norm
 from towers.data import inputs, memory_check
 from towers.errors import output_paths
@@ -30,11 +28,11 @@ from towers.layout.gpus import Gpus
 from towers.layout.shards import Shards
 from towers.layout.stages import Pipeline
 from towers.optimizers.from_recipe import update_from_recipe
-from towers.optimizers.loss_scale import DEFAULT_SCALE, LossScaling
+from towers.optimizers.loss_scale import LossScaling
 from towers.optimizers.optimizer import Update
 from towers.pipelines import cutting, recompute_choice
 from towers.variable_update import between_graph
-from towers.variable_update.modes import VARIABLE_UPDATES
+from towers.variable_update.modes import mode_of, towers_per_step
 
 # (settings, model) -> the sources of training and of evaluation.
 SourceFinder = Callable[
@@ -78,7 +76,7 @@ class Plan:
     @property
     def examples_per_step(self) -> int:
         """Examples that the towers that step together consume."""
-        return self.options.tower_batch * _towers_per_step(
+        return self.options.tower_batch * towers_per_step(
             self.options.variable_update, self.placement.num_towers
         )
 
@@ -142,7 +140,7 @@ def make(
         num_towers = where.num_towers if where else config.devices.num_gpus
         mode = mode_of(config.variables)
         pipeline = findings.get(lambda: _pipeline(config, model, batch_size, cluster))
-        together = _towers_per_step(mode, num_towers)
+        together = towers_per_step(mode, num_towers)
         per_step = batch_size * config.variables.accumulate_steps * together
         epochs = _epochs(config, model.recipe, sources and sources[0], per_step)
         callbacks = callbacks or findings.get(lambda: callbacks_of(config)) or ()
@@ -154,7 +152,7 @@ def make(
     findings.check()
     # Asynchronous towers each take as many steps as synchronous ones would together.
     in_training = num_towers * (len(watched.with_towers) or 1 if watched else 1)
-    apart = in_training // _towers_per_step(mode, in_training)
+    apart = in_training // towers_per_step(mode, in_training)
     limit, warmup, num_batches = _length(config.training, model.recipe, sources[0])
     plan = Plan(
         config=config,
@@ -236,7 +234,7 @@ def _chosen(config: Config, kind: str, *, images: bool) -> dict[str, Any]:
       kind: `cpu` or `gpu`.
       images: whether the model reads images, so that there is a data format.
     """
-    dtype = _dtype(config.model)
+    dtype = compute_dtype(config.model)
     # On an H200, resnet50 is 1.12 times as fast in NCHW in float32, 0.80 and 0.72 times
     # in bfloat16 and float16; oneDNN and Eigen are fastest in NHWC (1.6 times).
     fastest = "NCHW" if kind == "gpu" and dtype == tf.float32 else "NHWC"
@@ -248,31 +246,9 @@ def _chosen(config: Config, kind: str, *, images: bool) -> dict[str, Any]:
         "xla_compile": config.devices.xla_compile,
         "accumulate_steps": config.variables.accumulate_steps,
         "batch_norm": config.variables.batch_norm,
-        "loss_scaling": _loss_scaling(config.model),
-        "shards": _shards(config.stages),
+        "loss_scaling": LossScaling.of(config.model),
+        "shards": Shards.of(config.stages),
     }
-
-
-def _dtype(flags: ModelFlags) -> tf.DType:
-    return tf.float16 if flags.use_fp16 else COMPUTE_DTYPES[flags.compute_dtype]
-
-
-def _loss_scaling(flags: ModelFlags) -> LossScaling | None:
-    if _dtype(flags) != tf.float16:
-        return None
-    return LossScaling(
-        initial=flags.fp16_loss_scale or DEFAULT_SCALE,
-        grow_every=(
-            flags.fp16_inc_loss_scale_every_n
-            if flags.fp16_enable_auto_loss_scale
-            else 0
-        ),
-    )
-
-
-def _shards(flags: StagesFlags) -> Shards | None:
-    shards = Shards(flags.shard_classifier, flags.shard_embeddings)
-    return shards if shards != Shards() else None
 
 
 def placement_of(
@@ -333,21 +309,9 @@ def _pipeline(
     return cutting.plan(flags, model, batch_size, timed=not (cluster or local_gpus))
 
 
-def mode_of(flags: VariablesFlags) -> str:
-    """The row of `VARIABLE_UPDATES` that the flags of tf_cnn_benchmarks choose."""
-    for name, mode in VARIABLE_UPDATES.items():
-        if mode.switch and getattr(flags, mode.switch.flag) == mode.switch.value:
-            return name
-    return flags.variable_update
-
-
-def _towers_per_step(variable_update: str, num_towers: int) -> int:
-    return num_towers if VARIABLE_UPDATES[variable_update].together else 1
-
-
 def _exchange(config: Config, where: placement.Placement) -> GradientExchange:
     """The settings of gradient exchange, checked against the devices."""
-    exchange = GradientExchange.of(config.variables, _dtype(config.model))
+    exchange = GradientExchange.of(config.variables, compute_dtype(config.model))
     exchange.check_effects(where)
     exchange.check_devices(where)
     return exchange

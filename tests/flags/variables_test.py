@@ -3,7 +3,6 @@
 from absl.testing import absltest
 
 from flags import config, variables
-from towers import planning
 from towers.gradients.exchange import GradientExchange
 from towers.variable_update import modes
 
@@ -41,7 +40,7 @@ class ModesTest(absltest.TestCase):
             with self.subTest(settings=settings):
                 config_made = config.make(**settings)
                 self.assertEqual(config.check(config_made, _TABLES), [])
-                self.assertEqual(planning.mode_of(config_made.variables), mode)
+                self.assertEqual(modes.mode_of(config_made.variables), mode)
 
     def test_switches_without_effect_are_refused(self):
         for settings, sentence in (

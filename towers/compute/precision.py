@@ -18,6 +18,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from flags.sections import ModelFlags
 from towers.layout import parts
 
 # --compute_dtype -> dtype.
@@ -26,6 +27,11 @@ COMPUTE_DTYPES: dict[str, tf.DType] = {
     "bfloat16": tf.bfloat16,
     "float16": tf.float16,
 }
+
+
+def compute_dtype(flags: ModelFlags) -> tf.DType:
+    """The dtype that settings ask for."""
+    return tf.float16 if flags.use_fp16 else COMPUTE_DTYPES[flags.compute_dtype]
 
 
 class PrecisionCasts:

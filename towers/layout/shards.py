@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from flags.problem import wrong_setting
+from flags.stages import StagesFlags
 from models.layers import Layers
 from models.logits import Product
 from towers.layout.parts import Split
@@ -32,6 +33,12 @@ class Shards(NamedTuple):
     classifier: int = 1
     embeddings: int = 1
     elsewhere: bool = False
+
+    @classmethod
+    def of(cls, flags: StagesFlags) -> "Shards | None":
+        """Those that settings ask for; None for none."""
+        shards = cls(flags.shard_classifier, flags.shard_embeddings)
+        return shards if shards != cls() else None
 
     @property
     def devices(self) -> int:

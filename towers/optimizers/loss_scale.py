@@ -13,7 +13,9 @@ from typing import Any
 
 import tensorflow as tf
 
+from flags.sections import ModelFlags
 from towers.checkpoints.contents import CARRIED
+from towers.compute.precision import compute_dtype
 from towers.compute.tower import Gradient
 from towers.gradients import sparse
 from towers.layout import graph_names
@@ -39,6 +41,17 @@ class LossScaling:
 
     initial: float = DEFAULT_SCALE
     grow_every: int = 0
+
+    @classmethod
+    def of(cls, flags: ModelFlags) -> "LossScaling | None":
+        """That which settings ask for; None unless towers compute in float16."""
+        if compute_dtype(flags) != tf.float16:
+            return None
+        every = flags.fp16_inc_loss_scale_every_n
+        return cls(
+            initial=flags.fp16_loss_scale or DEFAULT_SCALE,
+            grow_every=every if flags.fp16_enable_auto_loss_scale else 0,
+        )
 
 
 class LossScale:
