@@ -7,7 +7,7 @@ import re
 import sysconfig
 import textwrap
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import tensorflow as tf
@@ -63,9 +63,19 @@ def _nearness(file: str) -> int:
 
 def place(error: BaseException) -> str:
     """`file:line` of the innermost frame in the user's code, or "" without one."""
+    frames = traceback.walk_tb(error.__traceback__)
+    return _nearest((frame.f_code.co_filename, line) for frame, line in frames)
+
+
+def place_in(text: str) -> str:
+    """The same of a traceback that was printed."""
+    lines = re.finditer(r'File "(.+)", line (\d+)', text)
+    return _nearest((line[1], int(line[2])) for line in lines)
+
+
+def _nearest(frames: Iterable[tuple[str, int]]) -> str:
     near, location = 1, ""
-    for frame, line in traceback.walk_tb(error.__traceback__):
-        file = frame.f_code.co_filename
+    for file, line in frames:
         if (nearness := _nearness(file)) >= near:
             near, location = nearness, f"{file}:{line}"
     return location

@@ -110,7 +110,7 @@ class CallsTest(parameterized.TestCase):
     def test_data_that_do_not_fit(self):
         features, target = _rows(1)
         with self.assertRaisesRegex(
-            ValueError, "features\\['size'\\] is nothing, the model reads int64"
+            ValueError, "features\\['size'\\] is missing, the model reads int64"
         ):
             _fit(from_arrays({"table": features["table"]}, target))
 

@@ -64,6 +64,10 @@ class TablesTest(parameterized.TestCase, tf.test.TestCase):
         with self.assertRaisesRegex(ValueError, "_parquet: .* has no column 'area'"):
             from_parquet([path], "area")
 
+    def test_labels_that_are_words_are_classes(self):
+        self.assertEqual(from_csv([self._file()], "rooms", "city").num_classes, 2)
+        self.assertIsNone(from_csv([self._file()], "city", "rooms").num_classes)
+
     def test_another_split_is_numbered_as_the_training(self):
         training = from_csv([self._file()], "city")
         text = "city\nRome\nRome\n"
@@ -87,6 +91,11 @@ class TablesTest(parameterized.TestCase, tf.test.TestCase):
         ("rooms", {"fill": {"area": 1}}, "fill names 'area', which is not read"),
         ("flat", {}, "a.csv has no column 'flat'"),
         ((), {}, "features has no array"),
+        (
+            ["rooms", "city"],
+            {},
+            "'city' holds words, and a list of columns is a vector",
+        ),
     )
     def test_what_is_wrong_is_named(self, features, options, words):
         with self.assertRaisesRegex(ValueError, f"^from_csv: .*{words}"):

@@ -65,7 +65,7 @@ class WorkerPoolTest(absltest.TestCase):
         for thread in threads:
             thread.join(60)
         for first, columns in results.items():
-            here = source_worker.rows(Squares(50), range(first, first + 5), _LEAVES)
+            here = source_worker.rows(Squares(50), range(first, first + 5), _LEAVES, 50)
             for part, expected in zip(columns, here, strict=True):
                 np.testing.assert_array_equal(part, expected)
         self.assertLen(results, 8)
@@ -118,7 +118,7 @@ class WorkerPoolTest(absltest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             path = os.path.join(folder, "vanishing.py")
             with open(path, "w") as file:
-                file.write("class Source:\n    pass\n")
+                file.write("class Source:\n    __len__ = lambda self: 1\n")
             sys.path.insert(0, folder)
             try:
                 module = __import__("vanishing")

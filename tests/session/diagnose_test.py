@@ -157,8 +157,9 @@ class DiagnoseTest(digit_runs.Runs):
 
     def test_a_bad_example(self):
         self._fails(
-            "the gradient of sound/w and marked/v in tower 1 is not finite at step 6, "
-            "and the loss there is not finite, too; the loss of step 6 is nan; .*",
+            "features of the example at index 43 of the stream is not finite in the "
+            "data; the gradient of sound/w and marked/v in tower 1 is not finite at "
+            "step 6, and the loss there is not finite, too; the loss of step 6 .*",
             value=np.nan,
         )
 

@@ -9,7 +9,13 @@ from towers.data import examples
 from towers.data.examples import Examples
 
 
-def from_arrays(features: Any, labels: Any = (), weights: Any = None) -> Examples:
+def from_arrays(
+    features: Any,
+    labels: Any = (),
+    weights: Any = None,
+    *,
+    num_classes: int | None = None,
+) -> Examples:
     """The examples in arrays; row i of each array belongs to example i.
 
     The arrays are not copied.  Do not change them while a run reads them.
@@ -19,6 +25,8 @@ def from_arrays(features: Any, labels: Any = (), weights: Any = None) -> Example
       labels: the same; () if there are none.
       weights: numbers [examples], at least 0: the weight of each example's loss in the
         mean.  None if all are equal.
+      num_classes: labels are in [0, num_classes); if None, the model's inputs have the
+        number.
 
     Raises:
       ValueError: they do not fit together, are empty or contain something other than
@@ -37,6 +45,7 @@ def from_arrays(features: Any, labels: Any = (), weights: Any = None) -> Example
     return Examples(
         name="arrays",
         num_examples=len(flat[0]),
+        num_classes=num_classes,
         specs=specs,
         read=lambda numbers: examples.call(
             lambda rows: [array[rows] for array in flat], numbers, specs

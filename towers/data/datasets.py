@@ -17,7 +17,11 @@ _CALLS = ("EagerPyFunc", "PyFunc", "PyFuncStateless")
 
 
 def from_dataset(
-    make: Callable[[], tf.data.Dataset], *, num_examples: int, shuffle_buffer: int = 0
+    make: Callable[[], tf.data.Dataset],
+    *,
+    num_examples: int,
+    shuffle_buffer: int = 0,
+    num_classes: int | None = None,
 ) -> Examples:
     """The examples of a dataset of features, (features, labels) or (..., weight).
 
@@ -31,6 +35,8 @@ def from_dataset(
       num_examples: number of examples; reading fails if the dataset has another number.
       shuffle_buffer: number of training examples that are shuffled at a time, in
         another order in each epoch; 0 for the dataset's own order.
+      num_classes: labels are in [0, num_classes); if None, the model's inputs have the
+        number.
 
     Raises:
       ValueError: `make` fails, or the dataset has other elements or another number.
@@ -41,28 +47,33 @@ def from_dataset(
         )
 
     def opened(seed: tf.Tensor | None) -> tf.data.Dataset:
-        dataset = make()
+        dataset = make().map(_plain(_parts)).enumerate()
         if shuffle_buffer and seed is not None:
             number = tf.random.stateless_uniform([], seed, minval=None, dtype=tf.int64)
             dataset = dataset.shuffle(
                 shuffle_buffer, seed=number, reshuffle_each_iteration=False
             )
-        return dataset.map(_plain(_parts))
+        return dataset
 
     # With its own threads; otherwise it would set the number for all later sessions.
     config = v1.ConfigProto(device_count={"GPU": 0}, use_per_session_threads=True)
     with tf.Graph().as_default() as graph, v1.Session(config=config) as session:
         with user_errors.blamed(lambda: "from_dataset: make failed", make):
             count = session.run(make().cardinality())
-            specs = opened(None).element_spec
+            _, specs = opened(None).element_spec
     _check(specs, count, num_examples)
     return Examples(
         name="dataset",
         num_examples=num_examples,
+        num_classes=num_classes,
         specs=specs,
         read=None,
         open=opened,
         in_python=_calls_python(graph.as_graph_def()),
+        explain=lambda: examples.first_unreadable(
+            lambda: opened(None).take(num_examples),
+            lambda number: f"from_dataset: element {number}",
+        ),
     )
 
 

@@ -11,13 +11,22 @@ import tensorflow as tf
 
 from models.layers import example_uniform
 from towers.data import order, preprocessing, stream
-from towers.data.examples import AUGMENT_DRAWS, Examples, Parts, leaves
+from towers.data.examples import (
+    AUGMENT_DRAWS,
+    Examples,
+    Parts,
+    leaves,
+    map_parts,
+    required,
+)
 from towers.data.preprocessing import DRAWS, Preprocessing
 from towers.data.source import Batch, ClientShare, Request, specs
 from towers.data.stream import HostShare
 from towers.data.stream_source import StreamSource
 
 _RESUMING = "each host reads an epoch from its beginning up to the position"
+
+v1 = tf.compat.v1
 
 _plain = tf.autograph.experimental.do_not_convert
 
@@ -31,6 +40,7 @@ class ExampleSource(StreamSource):
       features, labels: nests of `tf.TensorSpec`s of one example, as the model gets it.
       path: "", as the folder of the data is not known.
       vocabulary: of the examples.
+      num_classes: number of classes; None if the model's inputs have it.
       resuming: in words, what resuming in the middle of an epoch costs; "" if nothing.
       examples: the data.
     """
@@ -58,12 +68,16 @@ class ExampleSource(StreamSource):
         self.name = examples.name
         self.num_examples = examples.num_examples
         self.vocabulary = examples.vocabulary
+        self.num_classes = examples.num_classes
         self.resuming = "" if examples.read else _RESUMING
         self.features, self.labels = specs(request)
         self.examples = examples
         self._seed = request.seed
         self._training = training
         self._augment = training and request.augment
+        self._limit = (
+            (self.num_classes or request.num_classes) if request.classes else 0
+        )
         _check_fit(examples.specs, (self.features, self.labels), self._images)
 
     def decoded(self) -> "ExampleSource":
@@ -80,27 +94,41 @@ class ExampleSource(StreamSource):
         @_plain
         def read(step: tf.Tensor) -> Any:
             indices = stream.indices_of_step(step, share, position)
-            return self._prepared(read_numbers(self._numbers(indices)), indices)
+            numbers = self._numbers(indices)
+            return self._prepared(read_numbers(numbers), numbers, indices)
 
         @_plain
-        def read_one(row: tf.Tensor) -> tuple[Any, tf.Tensor]:
+        def read_one(row: tf.Tensor) -> tuple[Parts, tf.Tensor, tf.Tensor]:
             step, row = row // share.count, row % share.count
             index = position + step * share.step + share.first + row
-            parts = read_numbers(self._numbers(index))
+            number = self._numbers(index)
+            parts = read_numbers(number)
             if self._augment and examples.augment:
                 shape = (1, AUGMENT_DRAWS)
                 draws = example_uniform(shape, seed=self._seed, first=index)
                 parts = examples.augment(parts, draws[0])
-            return parts, index
+            return parts, number, index
 
         rows = tf.data.Dataset.range(tf.int64.max)
         if not examples.single:
-            return rows.map(read, num_parallel_calls=calls)
+            return self._weighed(rows.map(read, num_parallel_calls=calls))
         rows = rows.map(read_one, num_parallel_calls=calls)
-        return rows.batch(share.count, drop_remainder=True).map(_plain(self._prepared))
+        rows = rows.batch(share.count, drop_remainder=True)
+        return self._weighed(rows.map(_plain(self._prepared)))
 
     def _in_sequence(self, share: HostShare, position: tf.Tensor) -> tf.data.Dataset:
         """Batches of a dataset that is read from the beginning of an epoch."""
+
+        @_plain
+        def read(indices: tf.Tensor, numbered: tuple[tf.Tensor, Parts]) -> Any:
+            return self._prepared(numbered[1], numbered[0], indices)
+
+        rows = stream.rows_of_host(self._opened(position), share, position)
+        rows = rows.batch(share.count, drop_remainder=True)
+        return self._weighed(rows.map(read))
+
+    def _opened(self, position: tf.Tensor) -> tf.data.Dataset:
+        """(number, parts) of all examples from the position on."""
 
         def epoch_of(seed: tf.Tensor) -> tf.data.Dataset:
             assert self.examples.open is not None
@@ -109,14 +137,35 @@ class ExampleSource(StreamSource):
             length = tf.data.experimental.assert_cardinality(self.num_examples)
             return dataset.apply(length)
 
-        @_plain
-        def read(indices: tf.Tensor, *parts: Any) -> Any:
-            return self._prepared(parts, indices)
+        return stream.epochs(self.num_examples, self._seed, position, epoch_of)
 
-        rows = stream.epochs(self.num_examples, self._seed, position, epoch_of)
-        rows = stream.rows_of_host(rows, share, position)
-        rows = rows.map(_plain(lambda index, parts: (index, *parts)))
-        return rows.batch(share.count, drop_remainder=True).map(read)
+    def number_of(self, index: int) -> int:
+        """The number of the example at this index of the stream."""
+        # Threads of its own, or it would settle how many all later sessions have.
+        config = v1.ConfigProto(device_count={"GPU": 0}, use_per_session_threads=True)
+        with tf.Graph().as_default(), v1.Session(config=config) as session:
+            position = tf.constant(index, tf.int64)
+            number = self._numbers(position)
+            if self.examples.read is None:
+                rows = self._opened(position)
+                number, _ = v1.data.make_one_shot_iterator(rows).get_next()
+            return int(session.run(number))
+
+    def _weighed(self, batches: tf.data.Dataset) -> tf.data.Dataset:
+        """The batches, of which reading fails where all weights of an epoch are 0."""
+        if len(self.examples.specs) < 3 or self.examples.weights:  # known beforehand
+            return batches
+
+        @_plain
+        def add(state: tuple[tf.Tensor, tf.Tensor], batch: Any) -> Any:
+            count, total = state
+            count += batch[-1].shape[0]
+            total += tf.reduce_sum(batch[-1])
+            fine = (count < self.num_examples) | (total > 0)
+            words = f"{self.name}: the weights of an epoch are all 0"
+            return (count, required(total, fine, words)), batch
+
+        return batches.scan((tf.constant(0, tf.int64), tf.constant(0.0)), add)
 
     def weight_of_step(
         self, batch: Batch, part: ClientShare, rows: int, limit: int | None
@@ -137,10 +186,10 @@ class ExampleSource(StreamSource):
             return order.epoch_order(indices, self.num_examples, self._seed)
         return indices % self.num_examples
 
-    def _prepared(self, parts: Parts, indices: tf.Tensor) -> Parts:
+    def _prepared(self, parts: Parts, numbers: tf.Tensor, indices: tf.Tensor) -> Parts:
         """A batch as the model gets it: (features, labels, indices), and weights where
         there are some."""
-        features, labels, *weights = parts
+        features, labels, *weights = self._checked(parts, numbers)
         if self._images:
             shape = tuple(self.features.shape)
             if self._augment:
@@ -156,6 +205,27 @@ class ExampleSource(StreamSource):
             (self.features, self.labels),
         )
         return (features, labels, indices, *weights)
+
+    def _checked(self, parts: Parts, numbers: tf.Tensor) -> Parts:
+        """A batch, of which reading fails where a class or a weight is out of range."""
+
+        def check(name: str, values: tf.Tensor) -> tf.Tensor:
+            if name == "weights":
+                fine = (values >= 0) & tf.math.is_finite(values)
+                must = "0 or more, and finite"
+            elif name.startswith("labels") and self._limit and values.dtype.is_integer:
+                wide = tf.cast(values, tf.int64)
+                fine = (wide >= 0) & (wide < self._limit)
+                must = f"a class, in [0, {self._limit})"
+            else:
+                return values
+            first = tf.argmin(tf.cast(tf.reshape(fine, [-1]), tf.int32))
+            row = first // (tf.size(fine, tf.int64) // tf.size(numbers, tf.int64))
+            words = f"{self.name}: {name} of example {{}} is {{}}; it must be {must}"
+            shown = numbers[row], tf.reshape(values, [-1])[first]
+            return required(values, tf.reduce_all(fine), words, *shown)
+
+        return map_parts(check, parts)
 
 
 def _image_shape(features: Any) -> tuple[int, ...]:
@@ -174,7 +244,7 @@ def _image_shape(features: Any) -> tuple[int, ...]:
 
 
 def _words(spec: tf.TensorSpec | None) -> str:
-    return f"{spec.dtype.name} {list(spec.shape)}" if spec else "nothing"
+    return f"{spec.dtype.name} {list(spec.shape)}" if spec else "missing"
 
 
 def _check_fit(given: Parts, wanted: Parts, images: Any) -> None:
@@ -190,14 +260,13 @@ def _check_fit(given: Parts, wanted: Parts, images: Any) -> None:
     """
     reads = dict(leaves(wanted))
     has = dict(leaves(given[:2]))
-    for name in sorted(reads | has):
+    for name in has | reads:
         if images and name == "features":
             continue
         here, there = has.get(name), reads.get(name)
         if here is None or there is None or not _fits(here, there):
-            raise ValueError(
-                f"{name} is {_words(here)}, the model reads {_words(there)}"
-            )
+            words = _words(there) if there else "nothing of that name"
+            raise ValueError(f"{name} is {_words(here)}, the model reads {words}")
 
 
 def _fits(here: tf.TensorSpec, there: tf.TensorSpec) -> bool:

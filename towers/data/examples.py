@@ -9,12 +9,18 @@ their numbers.  Seeds, epochs and towers are handled by `example_source.ExampleS
 
 import contextlib
 import dataclasses
+import itertools
 import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
+
+from models import user_errors
+from towers.errors.explain import cause
+
+v1 = tf.compat.v1
 
 # (features, labels), or (features, labels, weights): nests of [count, ...].
 Parts = tuple[Any, ...]
@@ -27,7 +33,14 @@ _LENGTH = re.compile(
     r"expected to contain (\d+) elements? but contained\D* (\d+) elements?"
 )
 
+# What tf.data puts before the words of a function that it calls.
+_CALLER = re.compile(r"Error in user-defined function passed to .+? iterator: \S+: ")
+
 _NAMES = ("features", "labels", "weights")
+
+
+# Of a sentence in an assertion's message, which has it in brackets.
+ENDING = ".]"
 
 
 class ExampleError(Exception):
@@ -45,13 +58,15 @@ class Examples:
         (dicts, tuples) of `tf.TensorSpec`s, without the batch dimension.
       read: (numbers int64 [count]) -> the examples' `Parts`; if `single`, (number int64
         scalar) -> the parts of one example.  None if examples have no numbers.
-      open: instead of `read`: (seed int64 [2], or None) -> a dataset of the parts of
-        every example, in an order that depends on the seed, or is always the same.
+      open: instead of `read`: (seed int64 [2], or None) -> a dataset of the number
+        and the parts of every example, in an order that depends on the seed, or is
+        always the same.
       single: whether `read` reads one example at a time.
       calls: number of calls of `read` at the same time.
       augment: (parts of one example, draws float32 [8]) -> its parts for training.
       weights: (numbers int64 [...]) -> float32 [...], if the weights of examples are
         known without reading them.
+      num_classes: number of classes; None if the model's inputs have it.
       in_python: whether `read` calls Python, which works in this process only.
       vocabulary: the categories, or words, of the numbers in the data; it is saved in
         checkpoints.
@@ -70,6 +85,7 @@ class Examples:
     calls: int | None = None
     augment: Callable[[Parts, tf.Tensor], Parts] | None = None
     weights: Callable[[tf.Tensor], tf.Tensor] | None = None
+    num_classes: int | None = None
     in_python: bool = True
     explain: Callable[[], str] | None = None
     vocabulary: tuple[bytes, ...] = ()
@@ -175,6 +191,49 @@ def call(
     return tf.nest.pack_sequence_as(specs, read)
 
 
+def required(
+    tensor: tf.Tensor, fine: tf.Tensor, words: str, *values: tf.Tensor
+) -> tf.Tensor:
+    """The tensor, whose reading fails with a sentence unless all is fine.
+
+    Args:
+      tensor: of any dtype.
+      fine: bool scalar.
+      words: the sentence; `{}` stands for a value.
+      *values: scalars.
+    """
+    text = tf.strings.format(f"{ExampleError.__name__}: {words}.", values)
+    with tf.control_dependencies([tf.raw_ops.Assert(condition=fine, data=[text])]):
+        return tf.identity(tensor)
+
+
+def first_unreadable(
+    make: Callable[[], tf.data.Dataset], place: Callable[[int], str]
+) -> str:
+    """The first element of a dataset that cannot be read, and why; "" if all can be.
+
+    Args:
+      make: makes the dataset in the current graph.
+      place: number of an element -> where it is, in words.
+    """
+    # Threads of its own, or it would settle how many all later sessions have.
+    config = v1.ConfigProto(device_count={"GPU": 0}, use_per_session_threads=True)
+    with tf.Graph().as_default(), v1.Session(config=config) as session:
+        following = v1.data.make_one_shot_iterator(make()).get_next()
+        read = session.make_callable(tf.nest.flatten(following)[0].op)
+        for number in itertools.count():
+            try:
+                read()
+            except tf.errors.OutOfRangeError:
+                return ""
+            except tf.errors.OpError as error:
+                words = _CALLER.sub("", cause(error))
+                where = user_errors.place_in(str(error))
+                words += f" ({where})" if where else ""
+                return f"{place(number)} cannot be read: {words}"
+    return ""
+
+
 def spec_of(array: np.ndarray) -> tf.TensorSpec:
     """The spec of one row of an array."""
     return tf.TensorSpec(array.shape[1:], tf.as_dtype(array.dtype))
@@ -188,11 +247,12 @@ def explain_example(error: BaseException, *data: Examples) -> str | None:
       data: the examples that it may have read.
     """
     if match := re.search(rf"{ExampleError.__name__}: (.*)", str(error)):
-        return match[1]
+        return match[1].removesuffix(ENDING)
     match = _LENGTH.search(str(error))
     if match and any(examples.open for examples in data):
         promised, held = match.groups()
-        return f"from_dataset: num_examples={promised}, and the dataset has {held}"
+        has = f"more than {promised}" if int(held) > int(promised) else held
+        return f"from_dataset: num_examples={promised}, and the dataset has {has}"
     if isinstance(error, tf.errors.OpError) and "IteratorGetNext" in str(error):
         for examples in data:
             if examples.explain and (sentence := examples.explain()):

@@ -11,7 +11,6 @@ import tensorflow as tf
 from models import user_errors
 from towers.data import examples, source_worker
 from towers.data.examples import AUGMENT_DRAWS, Examples, Parts
-from towers.errors.explain import cause
 
 v1 = tf.compat.v1
 
@@ -29,6 +28,7 @@ def from_files(
     parse: Callable[[tf.Tensor], Any],
     *,
     augment: Callable[..., Any] | None = None,
+    num_classes: int | None = None,
 ) -> Examples:
     """The examples in files: one per file, or the records of TFRecord files.
 
@@ -44,6 +44,8 @@ def from_files(
         tuples) of them, made by TensorFlow's operations, of static shapes.
       augment: (result of parse, draws float32 [8]) -> the same structure, for training.
         `draws` are random numbers in [0, 1) that depend on the example and the epoch.
+      num_classes: labels are in [0, num_classes); if None, the model's inputs have the
+        number.
 
     Raises:
       ValueError: a file does not exist, or a function fails or returns something else.
@@ -74,13 +76,19 @@ def from_files(
     return Examples(
         name="files",
         num_examples=files.count,
+        num_classes=num_classes,
         specs=specs,
         read=read,
         single=True,
         calls=tf.data.AUTOTUNE,
         augment=augment and augmented,
         in_python=False,
-        explain=lambda: _first_damaged(files, read),
+        explain=lambda: examples.first_unreadable(
+            lambda: tf.data.Dataset.range(files.count).map(
+                _plain(read), num_parallel_calls=tf.data.AUTOTUNE, deterministic=True
+            ),
+            lambda number: f"from_files: {files.place(number)}",
+        ),
     )
 
 
@@ -211,21 +219,3 @@ def _spec(tensor: tf.Tensor) -> tf.TensorSpec:
 def _words(specs: Parts) -> str:
     leaves = examples.leaves(specs)
     return ", ".join(f"{name} {spec.dtype.name} {spec.shape}" for name, spec in leaves)
-
-
-def _first_damaged(files: Any, read: Callable[[tf.Tensor], Parts]) -> str:
-    """The first example that cannot be read, and why; "" if all can be."""
-    config = v1.ConfigProto(device_count={"GPU": 0}, use_per_session_threads=True)
-    with tf.Graph().as_default(), v1.Session(config=config) as session:
-        parts = tf.data.Dataset.range(files.count).map(
-            _plain(read), num_parallel_calls=tf.data.AUTOTUNE, deterministic=True
-        )
-        following = v1.data.make_one_shot_iterator(parts).get_next()
-        operation = tf.nest.flatten(following)[0].op
-        for number in range(files.count):
-            try:
-                session.run(operation)
-            except tf.errors.OpError as error:
-                place = files.place(number)
-                return f"from_files: {place} cannot be read: {cause(error)}"
-    return ""

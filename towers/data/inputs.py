@@ -285,6 +285,13 @@ def from_dataset(
     return DatasetSource(examples, request, training=training)
 
 
+def example_at(source: Source, index: int) -> str:
+    """The example at this index of the stream, in words."""
+    if isinstance(source, ExampleSource):
+        return f"example {source.number_of(index)}"
+    return f"the example at index {index} of the stream"
+
+
 def explain(error: BaseException, *sources: Source) -> str | None:
     """One sentence about a session call that failed on data, or None.
 

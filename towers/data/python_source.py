@@ -12,7 +12,9 @@ from towers.data.source_worker import Leaf, SourceError
 from towers.data.worker_pool import WorkerPool
 
 
-def from_source(source: Any, workers: int = 0) -> Examples:
+def from_source(
+    source: Any, workers: int = 0, *, num_classes: int | None = None
+) -> Examples:
     """The examples `source[0]`, ..., `source[len(source) - 1]`.
 
     Data sets of PyTorch and grain's `MapDataset` are such sources.  An example is its
@@ -27,6 +29,8 @@ def from_source(source: Any, workers: int = 0) -> Examples:
         the source; they end with the run.  With 0 this process reads them, one at a
         time.  Each process imports the module of the source, which is faster if that
         does not import TensorFlow.
+      num_classes: labels are in [0, num_classes); None: the number of the model's
+        inputs.
 
     Raises:
       ValueError: it has no length or index, is empty, or its first example cannot be
@@ -34,7 +38,7 @@ def from_source(source: Any, workers: int = 0) -> Examples:
     """
     if workers < 0:
         raise ValueError(f"from_source: workers={workers}; it must be 0 or more")
-    parts = _first(source)
+    parts, length = _first(source), len(source)
     leaves, specs = [], []
     for name, value in examples.leaves(parts):
         array = examples.as_array(f"source[0]: {name}", value)
@@ -50,7 +54,7 @@ def from_source(source: Any, workers: int = 0) -> Examples:
 
         def read(numbers: np.ndarray) -> list[np.ndarray]:
             with alone:
-                return source_worker.rows(source, numbers.tolist(), leaves)
+                return source_worker.rows(source, numbers.tolist(), leaves, length)
 
     def call(numbers: np.ndarray) -> list[np.ndarray]:
         try:
@@ -61,7 +65,8 @@ def from_source(source: Any, workers: int = 0) -> Examples:
     nest = tf.nest.pack_sequence_as(parts, specs)
     return Examples(
         name="source",
-        num_examples=len(source),
+        num_examples=length,
+        num_classes=num_classes,
         specs=nest,
         read=lambda numbers: examples.call(call, numbers, nest),
         calls=2 * workers or None,
@@ -86,7 +91,7 @@ def _first(source: Any) -> examples.Parts:
         parts = source_worker.parts_of(source[0])
     except SourceError as error:
         raise ValueError(f"{what}: source[0] {error}") from error
-    except Exception as error:  # the user's code may raise anything
+    except (Exception, SystemExit) as error:  # the user's code may raise anything
         raise ValueError(
             f"{what}: source[0] failed: {source_worker.told(error)}"
         ) from error

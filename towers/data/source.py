@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, Protocol
 import tensorflow as tf
 
 from flags.config import Config
-from models.model import Model
+from models.model import Model, softmax_cross_entropy
 from towers.data import nests
 from towers.data.preprocessing import Size
 
@@ -177,6 +177,7 @@ class Request:
       features, labels: nests of `tf.TensorSpec`s of one example, without the batch
         dimension, of data of the kind `examples`.
       num_examples: in an epoch of synthetic data.
+      classes: whether labels are in [0, num_classes).
       kind: of data, a row of `inputs.KINDS`.
       preprocessing: a row of `preprocessing.PREPROCESSING` that is for this kind.
       augment: whether training images are distorted as the preprocessing defines; if
@@ -194,6 +195,7 @@ class Request:
     labels: Any = ()
     num_examples: int = 1_281_167
     kind: str = "images"
+    classes: bool = False
     preprocessing: str = "scale"
     augment: bool = True
     seed: int = 1234
@@ -213,6 +215,7 @@ class Request:
             labels=wanted.labels,
             num_examples=wanted.num_examples,
             kind=wanted.kind,
+            classes=wanted.kind == "images" or model.loss is softmax_cross_entropy,
             preprocessing=wanted.preprocessing,
             augment=data.distortions is not False,
             seed=config.training.tf_random_seed,

@@ -36,6 +36,7 @@ class Leaf(NamedTuple):
 class Setup(NamedTuple):
     """The first message to a worker process."""
 
+    length: int  # of the source
     path: list[str]  # Python's path for modules
     files: dict[str, str]  # modules that are not on it -> their files
     main: str  # the program's file if the source needs it, or ""
@@ -82,7 +83,7 @@ def array_of(value: Any) -> np.ndarray:
 
 
 def rows(
-    source: Any, numbers: Sequence[int], leaves: Sequence[Leaf]
+    source: Any, numbers: Sequence[int], leaves: Sequence[Leaf], length: int
 ) -> list[np.ndarray]:
     """Reads examples.
 
@@ -90,6 +91,7 @@ def rows(
       source: `source[i]` is an example.
       numbers: of the examples.
       leaves: of each example.
+      length: of the source.
 
     Returns:
       for each leaf an array [numbers, ...].
@@ -97,6 +99,11 @@ def rows(
     Raises:
       SourceError: an example cannot be read; the sentence has its number.
     """
+    if (now := len(source)) != length:
+        raise SourceError(
+            f"len(source) is {now} and was {length} when the run began; it must not "
+            "change"
+        )
     batch = [np.empty((len(numbers), *leaf.shape), leaf.dtype) for leaf in leaves]
     for row, number in enumerate(numbers):
         try:
@@ -104,7 +111,7 @@ def rows(
             _fill(batch, row, leaves, list(arrays))
         except SourceError as error:
             raise SourceError(f"source[{number}] {error}") from error
-        except Exception as error:  # the user's code may raise anything
+        except (Exception, SystemExit) as error:  # the user's code may raise anything
             raise SourceError(f"source[{number}] failed: {told(error)}") from error
     return batch
 
@@ -182,7 +189,7 @@ def main() -> None:
         try:
             if failure:
                 raise SourceError(failure)
-            reply: Any = rows(source, numbers, leaves)
+            reply: Any = rows(source, numbers, leaves, setup.length)
         except SourceError as error:
             reply = str(error)
         pickle.dump(reply, replies, protocol=5)

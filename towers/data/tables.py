@@ -46,7 +46,8 @@ def from_csv(
         data does not have.  Without it, such a row is an error.
 
     Returns:
-      the examples.  Floats are float32, integers and categories int32.
+      the examples.  Floats are float32, integers and categories int32.  Labels that
+      are words say the number of classes.
 
     Raises:
       ValueError: there is no such file or column, or a value is missing; the sentence
@@ -175,10 +176,19 @@ class _Table:
         def array(_: str, column: Any) -> np.ndarray:
             if isinstance(column, str):
                 return arrays[column]
+            if words := next((name for name in column if self._is_text(name)), None):
+                raise ValueError(
+                    f"{words!r} holds words, and a list of columns is a vector of "
+                    "numbers; name it apart"
+                )
             return np.stack([arrays[name].astype(np.float32) for name in column], 1)
 
+        labels, num_classes = self._columns.parts[1], None
+        if isinstance(labels, str) and self._is_text(labels):
+            num_classes = len(_words(labels, vocabulary))
         try:
-            data = from_arrays(*examples.map_parts(array, self._columns.parts))
+            parts = examples.map_parts(array, self._columns.parts)
+            data = from_arrays(*parts, num_classes=num_classes)
         except ValueError as error:
             raise ValueError(f"{self._what}: {error}") from error
         return dataclasses.replace(
@@ -216,10 +226,13 @@ class _Table:
                 f"{values.type}"
             ) from error
 
+    def _is_text(self, name: str) -> bool:
+        return _is_text(self._values[name])
+
     def _entries(self) -> Iterator[bytes]:
         """`column=word` of each category of each column, sorted."""
         for name in sorted(self._values):
-            if _is_text(self._values[name]):
+            if self._is_text(name):
                 for word in sorted(pc.unique(self._values[name]).to_pylist()):
                     yield f"{name}={word}".encode()
 
@@ -240,16 +253,11 @@ class _Table:
             wide = values.to_numpy(zero_copy_only=False)
             narrow = wide.astype(np.int32)
             return narrow if np.array_equal(wide, narrow) else wide
-        if not _is_text(values):
+        if not self._is_text(name):
             raise ValueError(
                 f"{self._what}: {name!r} is of {kind}; numbers and words can be read"
             )
-        prefix = f"{name}="
-        words = [
-            entry.decode()[len(prefix) :]
-            for entry in vocabulary
-            if entry.startswith(prefix.encode())
-        ]
+        words = _words(name, vocabulary)
         numbers = pc.index_in(values, value_set=pa.array(words, kind))
         row = pc.index(pc.is_null(numbers), True).as_py()
         if row >= 0:
@@ -261,6 +269,12 @@ class _Table:
                 )
             numbers = pc.fill_null(numbers, words.index(other))
         return numbers.to_numpy(zero_copy_only=False).astype(np.int32)
+
+
+def _words(name: str, vocabulary: Sequence[bytes]) -> list[str]:
+    """The categories of a column, in order."""
+    entries = [entry.decode() for entry in vocabulary]
+    return [e.removeprefix(f"{name}=") for e in entries if e.startswith(f"{name}=")]
 
 
 def _is_text(values: pa.Array) -> bool:

@@ -171,4 +171,5 @@ def _setup(source: Any, leaves: Sequence[Leaf]) -> Setup:
     # a file that no longer exists.
     paths = [name for name in list(sys.modules) if os.sep in name]
     files = {path: path for path in paths if os.path.isfile(path)}
-    return Setup(list(sys.path), files, main, pickled, list(map(tuple, leaves)))
+    path, told = list(sys.path), list(map(tuple, leaves))
+    return Setup(len(source), path, files, main, pickled, told)

@@ -17,6 +17,9 @@ from towers.checkpoints import checkpoint
 from towers.cluster.sessions import Sessions, Stop, session_config
 from towers.compute import sufficient_factors
 from towers.compute.tower import Tower
+from towers.data import inputs
+from towers.data.examples import leaves
+from towers.data.source import Batch
 from towers.errors.explain import cause
 from towers.planning import Plan
 from towers.session import loop
@@ -64,14 +67,16 @@ def diagnose_failure(
         )
     with train.graph.as_default():
         fine = [_finite(tower) for tower in train.towers]
+        spoilt = [_spoilt(batch) for batch in train.feed.batches]
         restore = _restorer(plan, train, console)
         config = session_config(plan.placement, plan.config.devices)
         try:
             with sessions.open(train.graph, config) as session:
                 loop.start(train, session, restore)
                 seconds = min(max(seconds, _LEAST_SECONDS), _MOST_SECONDS)
-                search = _Search(train, session, fine, console)
-                return search(last_step, time.monotonic() + seconds, stop)
+                search = _Search(train, session, fine, spoilt, console=console)
+                finding = search(last_step, time.monotonic() + seconds, stop)
+                return _of_data(plan, search) + finding
         except tf.errors.OpError as error:
             return f"taking the steps again failed ({cause(error)})"
 
@@ -88,6 +93,32 @@ def _finite(tower: Tower) -> tf.Tensor:
             finite.append(tf.reduce_all(tf.math.is_finite(value)))
     with tf.device(tower.device):
         return tf.stack(finite)
+
+
+def _spoilt(batch: Batch) -> dict[str, tf.Tensor]:
+    """Name of a feature or label -> the index in the stream of the first example where
+    it is not finite, int64 scalar, or -1."""
+    rows = {}
+    for name, value in leaves((batch.features, batch.labels)):
+        if value.dtype.is_floating:
+            with tf.device(value.device):
+                finite = tf.math.is_finite(tf.reshape(value, [value.shape[0], -1]))
+                fine = tf.reduce_all(finite, axis=1)
+                row = batch.first + tf.argmin(tf.cast(fine, tf.int32))
+                rows[name] = tf.where(
+                    tf.reduce_all(fine), tf.constant(-1, tf.int64), row
+                )
+    return rows
+
+
+def _of_data(plan: Plan, search: "_Search") -> str:
+    """The beginning of a sentence on examples that are not finite, or ""."""
+    for rows in search.spoilt:
+        for name, index in rows.items():
+            if index >= 0:
+                example = inputs.example_at(plan.source, int(index))
+                return f"{name} of {example} is not finite in the data; "
+    return ""
 
 
 def _restorer(
@@ -110,14 +141,17 @@ class _Search:
         train: graph.TrainGraph,
         session: v1.Session,
         fine: Sequence[tf.Tensor],
+        spoilt: Sequence[dict[str, tf.Tensor]],
+        *,
         console: Console,
     ):
         self._names = train.template.trainable
         # With a dynamic loss scale, steps whose gradients are not finite are skipped.
         self._skips = train.skipped is not None
         self._first = int(session.run(train.global_step))
-        self._run = session.make_callable([train.step, fine])
+        self._run = session.make_callable([train.step, fine, spoilt])
         self._console = console
+        self.spoilt: Sequence[dict[str, np.ndarray]] = ()  # of the last step
 
     def __call__(self, last_step: int, deadline: float, stop: Stop) -> str:
         step, due = self._first, time.monotonic() + _PROGRESS_SECONDS
@@ -126,7 +160,7 @@ class _Search:
             "gradient that is not finite"
         )
         while step < last_step:
-            step, per_tower = self._run()
+            step, per_tower, self.spoilt = self._run()
             fine = np.stack(per_tower)
             if not (fine[:, :1] if self._skips else fine).all():
                 return _sentence(int(step), fine[:, 0], fine[:, 1:], self._names)
