@@ -16,7 +16,7 @@ import numpy as np
 import tensorflow as tf
 
 from models.logits import Product
-from models.uniform import example_uniform
+from models.uniform import example_normal, example_uniform
 
 v1 = tf.compat.v1
 
@@ -351,15 +351,26 @@ class Layers:
         """
         if not self.training or not rate:
             return x
-        with v1.variable_scope(None, default_name="dropout") as scope:
-            draw = example_uniform(
-                tuple(x.shape),
-                seed=self._seed,
-                salt=zlib.crc32(scope.name.encode()),
-                first=self._first_example,
-            )
-        keep = tf.cast(draw >= rate, x.dtype)
+        keep = tf.cast(self._draw(example_uniform, "dropout", x) >= rate, x.dtype)
         return x * keep * tf.constant(1.0 / (1.0 - rate), x.dtype)
+
+    def uniform(self, x: tf.Tensor) -> tf.Tensor:
+        """Random numbers in [0, 1), float32 of the shape of x, [batch, ...].
+
+        As in `dropout`, they depend on the seed, the layer and the example's index.
+        """
+        return self._draw(example_uniform, "uniform", x)
+
+    def normal(self, x: tf.Tensor) -> tf.Tensor:
+        """The same of the standard normal distribution: mean 0, deviation 1."""
+        return self._draw(example_normal, "normal", x)
+
+    def _draw(
+        self, draw: Callable[..., tf.Tensor], name: str, x: tf.Tensor
+    ) -> tf.Tensor:
+        with v1.variable_scope(None, default_name=name) as scope:
+            salt, first = zlib.crc32(scope.name.encode()), self._first_example
+            return draw(tuple(x.shape), seed=self._seed, salt=salt, first=first)
 
     def _affine(
         self,

@@ -37,3 +37,15 @@ def example_uniform(
     one_to_two = tf.bitwise.bitwise_or(mantissa, tf.constant(0x3F800000, tf.uint32))
     flat = tf.bitcast(one_to_two, tf.float32) - 1.0
     return tf.reshape(tf.reshape(flat, [shape[0], -1])[:, :units], shape)
+
+
+def example_normal(
+    shape: tuple[int, ...], *, seed: int, salt: int = 0, first: tf.Tensor | int
+) -> tf.Tensor:
+    """Normal numbers of mean 0 and deviation 1, by examples as `example_uniform`.
+
+    Box and Muller (1958), of two uniform numbers each.  The largest is 5.6.
+    """
+    uniform = example_uniform((*shape, 2), seed=seed, salt=salt, first=first)
+    radius = tf.sqrt(-2.0 * tf.math.log1p(-uniform[..., 0]))
+    return radius * tf.cos(2 * np.float32(np.pi) * uniform[..., 1])

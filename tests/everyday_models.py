@@ -227,10 +227,11 @@ def ctc():
 
 
 def autoencoder():
-    """No labels."""
+    """No labels, and a code with noise, as a variational one has it."""
 
     def code(x, nn):
-        return nn.dense(x, 3, activation=tf.nn.tanh), x
+        mean = nn.dense(x, 3, activation=tf.nn.tanh)
+        return mean + 0.3 * nn.normal(mean) * nn.uniform(mean), x
 
     def decode(x, nn):
         return nn.dense(x[0], 6), x[1]

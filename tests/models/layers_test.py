@@ -292,6 +292,24 @@ class ShapeTest(LayersTestCase):
         self.assertEqual(y.shape.num_elements(), 3 * x.shape.num_elements())
 
 
+class RandomNumbersTest(LayersTestCase):
+    @parameterized.parameters("uniform", "normal")
+    def test_belong_to_examples_layers_and_seeds(self, kind):
+        def draw(batch, first, seed=7, scope="block", training=True):
+            nn = _layers(seed=seed, first_example=first, training=training)
+            with v1.variable_scope(scope):
+                x = getattr(nn, kind)(tf.ones([batch, 3], tf.bfloat16))
+            self.assertEqual((x.dtype, x.shape), (tf.float32, [batch, 3]))
+            return x
+
+        whole, *halves = self.evaluate([draw(8, 5), draw(4, 5), draw(4, 9)])
+        np.testing.assert_allclose(whole, np.concatenate(halves), 1e-6, 1e-6)
+        evaluation = self.evaluate(draw(8, 5, training=False))
+        np.testing.assert_array_equal(evaluation, whole)
+        for other in (draw(8, 6), draw(8, 5, seed=8), draw(8, 5, scope="other")):
+            self.assertGreater(np.abs(self.evaluate(other) - whole).max(), 0.1)
+
+
 class DropoutTest(LayersTestCase):
     def _drop(self, batch, first, *, seed=7, scope="block", rate=0.5):
         nn = _layers(seed=seed, first_example=first)

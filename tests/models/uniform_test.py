@@ -3,7 +3,7 @@
 import numpy as np
 import tensorflow as tf
 
-from models.uniform import example_uniform
+from models.uniform import example_normal, example_uniform
 
 v1 = tf.compat.v1
 
@@ -58,3 +58,18 @@ class ExampleUniformTest(tf.test.TestCase):
         draw = _run(lambda: example_uniform((20000, 5), seed=3, first=10**12))
         counts, _ = np.histogram(draw, 10, (0, 1))
         self.assertAllClose(counts / draw.size, np.full(10, 0.1), atol=0.005)
+
+    def test_normal_numbers(self):
+        draw = _run(lambda: example_normal((20000, 5), seed=3, first=10**12))
+        self.assertTrue(np.isfinite(draw).all())
+        for below, share in ((-2, 0.02275), (-1, 0.15866), (0, 0.5), (1.5, 0.93319)):
+            self.assertAllClose(np.mean(draw < below), share, atol=0.005)
+        neighbours = np.corrcoef(draw[:, :-1].ravel(), draw[:, 1:].ravel())[0, 1]
+        self.assertAllClose(neighbours, 0, atol=0.01)
+
+    def test_normal_numbers_belong_to_examples(self):
+        whole = _run(lambda: example_normal((12, 3), seed=5, first=8))
+        parts = _run(
+            lambda: [example_normal((4, 3), seed=5, first=f) for f in (8, 12, 16)]
+        )
+        self.assertAllClose(whole, np.concatenate(parts), 1e-6, 1e-6)

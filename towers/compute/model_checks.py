@@ -36,8 +36,8 @@ def check(graph: tf.Graph) -> None:
         if any(t in kind for t in _DRAWS) and not kind.startswith(_STATELESS):
             raise ValueError(
                 f"operation {name!r} draws with the stateful {kind}: its numbers "
-                "would change with the number of towers; use nn.dropout, or "
-                "tf.random.stateless_* with a seed made from the example"
+                "would change with the number of towers; use nn.uniform, nn.normal or "
+                "nn.dropout"
             )
         # Its Python function is deleted with this graph; `numpy_function` calls a
         # function that lives as long as its module.
