@@ -16,8 +16,9 @@ from absl.testing import parameterized
 from flags import config, parse
 from tests import digit_runs
 from tests.processes.programs import ROOT
-from towers import command_line, train
+from towers import command_line, train, verify
 from towers.data import from_files
+from towers.predict import CHOICES as PREDICT_CHOICES
 
 _PAGES = sorted(
     path.relative_to(ROOT).as_posix()
@@ -158,6 +159,67 @@ class CommandsTest(parameterized.TestCase):
                 continue
             known = {name, f"no{name}"} & (flags | _OTHERS)
             self.assertTrue(known, f"{page}: there is no --{name}")
+
+
+# `towers.verify` with as few cases and steps as there can be.
+_FEW_CASES = (
+    *("--device=cpu", "--num_towers=1,2", "--batch_size=4", "--num_steps=1"),
+    *("--variable_update=parameter_server", "--pipelines=none", "--num_shards=1"),
+    *("--accumulate_steps=1", "--compact_gradient_transfer=float32"),
+)
+
+
+def _everywhere(pattern: str) -> list[tuple[str, ...]]:
+    """(page, *groups) of each match of a pattern, in blocks and in sentences."""
+    matches = []
+    for page in _PAGES:
+        for match in re.finditer(pattern, _text(page).replace("\\\n", " ")):
+            matches.append((page, *match.groups()))
+    return matches
+
+
+class OtherCommandsTest(parameterized.TestCase):
+    """Commands besides `towers.train`; `options_test` has those of benchmarks."""
+
+    @parameterized.parameters(
+        *_everywhere(r"python -m towers\.(verify|predict)((?: --[\w.=:,/]+)*)")
+    )
+    def test_other_mains_are_legal(self, page, main, flags):
+        kind = {"verify": config.VerifyConfig, "predict": config.PredictConfig}[main]
+        choices = {"verify": verify.CHOICES, "predict": PREDICT_CHOICES}[main]
+        if flags:
+            parse.parse([main, *flags.split()], choices, kind)
+
+    def test_a_comparison_runs(self):
+        (flags,) = {
+            flags for _, flags in _everywhere(r"    python -m towers\.verify(.*)")
+        }
+        with contextlib.redirect_stdout(io.StringIO()) as lines:
+            status = verify.main(["verify", *flags.split(), *_FEW_CASES])
+        self.assertEqual(status, 0, lines.getvalue())
+        self.assertRegex(lines.getvalue(), "3 of 3 agree with one tower")
+
+    @parameterized.parameters(
+        *_everywhere(r"pip install (?:-e )?'?(?:towers|\.)\[(\w+)\]")
+    )
+    def test_extras_are_there(self, page, extra):
+        extras = _text("pyproject.toml").partition("[project.optional-dependencies]")[2]
+        extras = extras.partition("\n[")[0]
+        self.assertRegex(extras, rf"(?m)^{extra} = \[", page)
+
+    @parameterized.parameters(*_everywhere(r"bazel (?:test|run) //([\w/]*):(\w+)"))
+    def test_targets_of_bazel_are_there(self, page, folder, target):
+        build = ROOT / folder / "BUILD"
+        named = f'name = "{target}"' in build.read_text(encoding="utf-8")
+        self.assertTrue(named or (build.parent / f"{target}.py").exists(), page)
+
+    @parameterized.parameters(*_everywhere(r"pytest (tests/\S+)(?: -k (\w+))?"))
+    def test_tests_are_there(self, page, file, word):
+        self.assertRegex(_text(file), rf"def test_\w*{word or ''}", page)
+
+    @parameterized.parameters(*_everywhere(r"python (examples/\S+\.py)"))
+    def test_examples_are_there(self, page, file):
+        self.assertTrue((ROOT / file).exists(), page)
 
 
 class PicturesTest(tf.test.TestCase):

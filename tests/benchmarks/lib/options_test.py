@@ -5,6 +5,7 @@ import contextlib
 import importlib
 import io
 import os
+import re
 import sys
 from unittest import mock
 
@@ -42,6 +43,17 @@ lib.waiting_towers --mode=replicatd | no replicatd, only parameter_server
 _WRONG = [line.split(" | ") for line in _WRONG.strip().splitlines()]
 # Their packages may be absent; their flags are those of `peer`, and tested there.
 _WITH_PACKAGES_OF_THEIR_OWN = ("peers.keras_peer", "peers.torch_peer")
+
+
+def _of_the_docs() -> list[str]:
+    """`NAME FLAGS` of each benchmark that a page names; `speed_chart` takes none."""
+    commands = set()
+    for page in [ROOT / "README.md", *ROOT.glob("docs/*.md")]:
+        text = page.read_text(encoding="utf-8")
+        flags = r"(?: \w+(?=  )| --?\w+(?:[= ][\w=,./]+)?)*"
+        pattern = rf"python -m benchmarks\.(\w+{flags})(?=[`\s])"
+        commands.update(re.findall(pattern, text))
+    return sorted(commands)
 
 
 def _parsed(*arguments: str) -> argparse.Namespace:
@@ -114,6 +126,16 @@ class OptionsTest(parameterized.TestCase):
         self.assertStartsWith(said.getvalue(), f"usage: python -m benchmarks.{name} ")
         self.assertRegex(said.getvalue(), f"{name}[a-z ]*: error: .*\n$")
         self.assertIn(sentence, said.getvalue())
+
+    @parameterized.parameters(*_of_the_docs())
+    def test_commands_of_the_docs_are_legal(self, command):
+        """A flag that is not there is all that is wrong with them."""
+        name, *flags = command.split()
+        main = importlib.import_module(f"benchmarks.{name}").main
+        said = io.StringIO()
+        with contextlib.redirect_stderr(said), self.assertRaises(SystemExit):
+            main([*flags, "--not_there"])
+        self.assertEndsWith(said.getvalue(), "unrecognized arguments: --not_there\n")
 
     def test_a_folder_that_takes_nothing(self):
         said = io.StringIO()
