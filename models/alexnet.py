@@ -27,12 +27,12 @@ def conv2(x: tf.Tensor, nn: Layers) -> tf.Tensor:
 
 
 def conv3(x: tf.Tensor, nn: Layers) -> tf.Tensor:
-    """13, as it was."""
+    """13 -> 13."""
     return nn.conv(x, 384, 3, activation=tf.nn.relu)
 
 
 def conv4(x: tf.Tensor, nn: Layers) -> tf.Tensor:
-    """13, as it was; 384 filters where One Weird Trick has 256."""
+    """13 -> 13; 384 filters, where One Weird Trick has 256."""
     return nn.conv(x, 384, 3, activation=tf.nn.relu)
 
 

@@ -50,7 +50,7 @@ def conv2(x: tf.Tensor, nn: Layers) -> tf.Tensor:
 
 
 def local3(x: tf.Tensor, nn: Layers) -> tf.Tensor:
-    """384 rectified units on all that is left of the image."""
+    """384 rectified units on the flattened activation."""
     return _local(nn.flatten(x), nn, 384)
 
 

@@ -4,8 +4,8 @@ Szegedy, Vanhoucke, Ioffe, Shlens, Wojna: Rethinking the Inception Architecture 
 Computer Vision, CVPR 2016, arXiv:1512.00567.  The layers are tf_cnn_benchmarks', which
 leaves the head off; the blocks have TF-slim's names.
 
-The head makes this more than a chain: from the block `auxiliary` on, x is the pair
-(activation, auxiliary logits), and the loss reads both.
+From the block `auxiliary` on, x is the pair (activation, auxiliary logits), and the
+loss reads both.
 """
 
 import functools
@@ -69,7 +69,7 @@ def stem3(x: tf.Tensor, nn: Layers) -> tf.Tensor:
 
 
 def stem4(x: tf.Tensor, nn: Layers) -> tf.Tensor:
-    """73, as it was."""
+    """73 -> 73."""
     return _conv(x, nn, 80, 1)
 
 
@@ -132,7 +132,7 @@ def auxiliary(x: tf.Tensor, nn: Layers) -> Pair:
 
 
 def _beside_auxiliary(block: Callable[..., tf.Tensor]) -> Callable[..., Pair]:
-    """The block on the first of (x, auxiliary logits); the logits pass by it."""
+    """Applies the block to x of (x, auxiliary logits); the logits are unchanged."""
 
     @functools.wraps(block)
     def run(pair: Pair, nn: Layers, **options: Any) -> Pair:

@@ -1,14 +1,14 @@
-"""What a network reads: tensors by their specs, images, tokens of a text, or pairs.
+"""The inputs of a network: tensors by their specs, images, tokens of a text, or pairs.
 
     Inputs(
         features={"image": tf.TensorSpec([8, 8, 1]), "table": tf.TensorSpec([5])},
         labels=tf.TensorSpec([]),
     )
 
-The class says which data fits, what synthetic data looks like, how a batch becomes what
-the first block reads, and in which unit a speed is told.  An example is its features
-and labels: nests (dicts, tuples) of tensors of any dtype and static shape.  The three
-other classes are such inputs with a data set of their own.
+The class determines which data fits, what synthetic data looks like, how a batch is
+prepared for the first block, and the unit of speeds.  An example is its features and
+labels: nests (dicts, tuples) of tensors of any dtype and static shape.  The three other
+classes are for kinds of data with their own default data sets.
 """
 
 import dataclasses
@@ -28,11 +28,11 @@ _IMAGE = "image"
 
 
 class Example:
-    """What the classes share.
+    """The base of the classes.
 
     Attributes:
       features: nest of `tf.TensorSpec`s of one example, without the batch dimension.
-      labels: nest of `tf.TensorSpec`s; () where there are none.
+      labels: nest of `tf.TensorSpec`s; () if there are none.
     """
 
     features: Any
@@ -44,7 +44,7 @@ class Example:
         return any(self._is_image(path, spec) for path, spec in _leaves(self.features))
 
     def prepare(self, features: Any, nn: Layers) -> Any:
-        """A batch as the first block reads it.
+        """Prepares a batch for the first block.
 
         Args:
           features: nest of tensors [batch, ...].
@@ -66,7 +66,7 @@ class Example:
         return tf.nest.pack_sequence_as(features, prepared)
 
     def check_fit(self, kind: str, batch: Any) -> None:
-        """Compares a batch with what the model reads, where that is fixed.
+        """Compares a batch with the specs, if these are fixed.
 
         Args:
           kind: `features` or `labels`.
@@ -83,21 +83,21 @@ class Example:
 
 @dataclasses.dataclass(frozen=True)
 class Inputs(Example):
-    """Features and labels as the data have them.
+    """Features and labels of any specs.
 
     Attributes:
       features: nest of `tf.TensorSpec`s of one example, without the batch dimension.
-      labels: nest of `tf.TensorSpec`s; () where there are none.
+      labels: nest of `tf.TensorSpec`s; () if there are none.
       images: names of the features that are images, [height, width, channels], and are
         transposed for the data format NCHW.  The name of a feature is that of its spec,
-        or else its key.  None: what is called `image` and has these three dimensions.
-      num_classes: `nn.num_classes`, where the data have no number of their own;
-        integers of synthetic data are in [0, num_classes).
-      data_name: the data set when the user names none.
+        or else its key.  None means features named `image` with three dimensions.
+      num_classes: `nn.num_classes`, if the data does not have its own number; integers
+        of synthetic data are in [0, num_classes).
+      data_name: the default data set.
       num_examples: examples in an epoch of synthetic data.
-      unit: what a speed counts, in the plural.
-      units_per_example: how many of them an example is.
-      kind: as `Images` has it.
+      unit: of speeds, in the plural.
+      units_per_example: number of units in an example.
+      kind: as in `Images`.
     """
 
     features: Any
@@ -130,7 +130,7 @@ class Inputs(Example):
                 )
 
     def check_fit(self, kind: str, batch: Any) -> None:
-        """As `Example` has it."""
+        """As in `Example`."""
         wanted = {
             path: _spelled(s, s.shape) for path, s in _leaves(getattr(self, kind))
         }
@@ -170,7 +170,7 @@ def _words(path: _Path) -> str:
 
 
 def _name(path: _Path, spec: tf.TensorSpec) -> str:
-    """What a feature is called: the name of its spec, or its innermost key."""
+    """The name of a feature: that of its spec, or its innermost key."""
     return spec.name or (str(path[-1]) if path else "")
 
 
@@ -179,7 +179,7 @@ def _spelled(tensor: Any, shape: tf.TensorShape) -> str:
 
 
 def _check_spec(what: str, spec: Any) -> None:
-    """Refuses what says no dtype and static shape.
+    """Refuses anything but a `tf.TensorSpec` with a number dtype and a static shape.
 
     Raises:
       ValueError: the sentence begins with `what`.
@@ -204,13 +204,13 @@ class Images(Example):
 
     Attributes:
       shape: (height, width, channels) of one example as the first block gets it.
-        With `preprocessing="scale"` a data set's own size takes its place.
-      num_classes: classes of the synthetic stand-in; real data brings its own number.
+        With `preprocessing="scale"` the data set's own size is used instead.
+      num_classes: classes of synthetic data; real data has its own number.
       preprocessing: a row of `towers.data.preprocessing.PREPROCESSING` for images.
-      data_name: the data set when the user names none: `digits`, or `synthetic`.
-      num_examples: examples in an epoch of the synthetic stand-in.
+      data_name: the default data set, `digits` or `synthetic`.
+      num_examples: examples in an epoch of synthetic data.
       kind: of data, a row of `towers.data.inputs.KINDS`.
-      unit: what a speed counts, in the plural.
+      unit: of speeds, in the plural.
     """
 
     shape: tuple[int, int, int]
@@ -237,7 +237,7 @@ class Images(Example):
         return tf.TensorSpec([], tf.int32)
 
     def prepare(self, features: tf.Tensor, nn: Layers) -> tf.Tensor:
-        """As `Example` has it; images of any dtype become floats."""
+        """As in `Example`; images of any dtype become floats."""
         return super().prepare(tf.cast(features, nn.dtype), nn)
 
 
@@ -246,17 +246,16 @@ class Tokens(Example):
     """Windows of a text, each token with the one that follows it.
 
     An example is `length` tokens and, as its label, the `length` tokens that begin one
-    later: int32 [batch, length] both.
+    later: both int32 [batch, length].
 
     Attributes:
       length: tokens in a window.
-      num_classes: tokens that there are in the synthetic stand-in; real data brings
-        its own number.
-      preprocessing: what the tokens of a text are, a row of `towers.data.text.TOKENS`:
-        `bytes`, or `words`, of which the `num_classes` most frequent are told apart.
-      data_name: the data set when the user names none.
-      num_examples: windows in an epoch of the synthetic stand-in.
-      kind, unit: as `Images` has them.
+      num_classes: number of tokens in synthetic data; real data has its own number.
+      preprocessing: the kind of tokens, a row of `towers.data.text.TOKENS`: `bytes`, or
+        `words`, of which the `num_classes` most frequent are distinguished.
+      data_name: the default data set.
+      num_examples: windows in an epoch of synthetic data.
+      kind, unit: as in `Images`.
     """
 
     length: int
@@ -301,10 +300,10 @@ class Pairs(Example):
     of which the first is the one that was liked.
 
     Attributes:
-      num_classes: (users, items) of the synthetic stand-in; real data brings its own.
-      data_name: the data set when the user names none.
-      num_examples: pairs in an epoch of the synthetic stand-in.
-      kind, unit, preprocessing: as `Images` has them.
+      num_classes: (users, items) of synthetic data; real data has its own numbers.
+      data_name: the default data set.
+      num_examples: pairs in an epoch of synthetic data.
+      kind, unit, preprocessing: as in `Images`.
     """
 
     num_classes: tuple[int, int]

@@ -1,9 +1,9 @@
-"""Losses and metrics of models that say how likely each next token is.
+"""Losses and metrics of language models, which predict each next token.
 
-Outputs are logits, [batch, length, classes], in one tensor or in pieces as
-`models.logits` has it, and labels are the tokens that follow,
-int32 [batch, length].  A value belongs to an example, which is a window; all windows
-have the same length, so a mean over examples is one over tokens too.
+Outputs are logits, [batch, length, classes], in one tensor or sharded (see
+`models.logits`), and labels are the tokens that follow, int32 [batch, length].  There
+is a value for each example, which is a window; all windows have the same length, so a
+mean over examples is also a mean over tokens.
 """
 
 import math

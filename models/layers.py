@@ -1,9 +1,9 @@
-"""The layers that blocks are made of, and what a block may know of its surroundings.
+"""The layers of blocks, and what a block may know about its tower.
 
-A block gets a `Layers` object, by custom called `nn`: the layers as methods, and
+A block gets a `Layers` object, usually called `nn`.  It has the layers as methods, and
 `nn.training`, `nn.num_classes`, `nn.dtype`, `nn.data_format`.  Variables are made by
-`tf.compat.v1.get_variable` in the block's variable scope; whoever runs the block
-decides, by a custom getter around it, on which device they live and what is read.
+`tf.compat.v1.get_variable` in the block's variable scope; a custom getter around the
+block determines their devices and the values that are read.
 """
 
 import dataclasses
@@ -26,7 +26,7 @@ Kernel = int | tuple[int, int]  # size of a filter: one number, or (height, widt
 
 
 class Statistic(NamedTuple):
-    """A batch statistic that a moving average is to follow."""
+    """A batch statistic, and the moving average of it."""
 
     variable: tf.Tensor  # the moving average
     value: tf.Tensor  # this batch's value, float32, of the variable's shape
@@ -35,7 +35,7 @@ class Statistic(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class BatchStatistics:
-    """How one of several batches of equal size gets the statistics of all of them."""
+    """Functions from the statistics of a batch to those of several batches."""
 
     count: int  # of batches
     mean: Callable[[tf.Tensor], tf.Tensor]  # of a tensor that each has, over them
@@ -56,15 +56,15 @@ class Layers:
     """Layers on `get_variable` and `tf.nn`, for one tower.
 
     Attributes:
-      training: whether dropout drops and batch norm takes the batch's statistics.
+      training: whether dropout drops and batch norm uses the batch's statistics.
       num_classes: of the data set; of pairs, (users, items).
-      dtype: of activations and of the weights as the layers see them.
+      dtype: of activations, and of weights in products.
       data_format: `NHWC` or `NCHW`, of four-dimensional activations.
-      statistics: what the moving averages are to follow, filled by `batch_norm`.
-      joined: where `batch_norm` is to take several batches as one; None where not.
-      products: every layer that might be the last, a classifier.
-      tables: every table that `embedding` looked up rows of.
-      lookup: (ids, table) -> rows, of a table that is in parts, or None of another.
+      statistics: batch statistics for moving averages; `batch_norm` appends them.
+      joined: makes `batch_norm` take several batches as one, or None.
+      products: every layer that may be the classifier at the end.
+      tables: every table from which `embedding` looked up rows.
+      lookup: (ids, table) -> rows if the table is in parts, else None.
       trains: a variable's name -> whether it is trained, rather than frozen.
 
     Args:
@@ -137,9 +137,9 @@ class Layers:
           kernel: size of the filter, one number or (height, width).
           strides: the same in both directions.
           padding: `SAME`, `VALID`, or `FIXED`: (kernel - 1) // 2 zeros before and the
-            rest behind, whatever the input size, as He et al.'s ResNets have it.
-          initializer: of the kernel; truncated normal of variance 2 / fan-in (He's)
-            when None: a rectifier follows most convolutions, if not in the same call.
+            rest after, for any input size, as in He et al.'s ResNets.
+          initializer: of the kernel; None for truncated normal of variance 2 / fan-in
+            (He et al.), because a rectifier follows most convolutions.
           **options: `use_bias`, `bias_initializer` and `activation`, as of `dense`.
         """
         size = (kernel, kernel) if isinstance(kernel, int) else (kernel[0], kernel[1])
@@ -178,9 +178,9 @@ class Layers:
           units: number of outputs.
           use_bias: whether a bias is added.
           activation: applied last.
-          initializer: of the kernel; truncated normal of variance 1 / features (He's
-            2 / features where an activation follows) when None.
-          bias_initializer: zeros when None.
+          initializer: of the kernel; None for truncated normal of variance 1 /
+            features, or with an activation 2 / features (He et al.).
+          bias_initializer: None for zeros.
 
         Returns:
           [batch, ..., units].
@@ -204,7 +204,7 @@ class Layers:
         return y
 
     def embedding(self, ids: tf.Tensor, table: tf.Tensor) -> tf.Tensor:
-        """Rows of a table; their gradient is sparse, of the rows that were taken.
+        """Looks up rows of a table; the gradient of the table is sparse.
 
         Args:
           ids: int32 [...], in [0, rows).
@@ -333,7 +333,7 @@ class Layers:
     def local_response_norm(self, x: tf.Tensor, **options: float) -> tf.Tensor:
         """`tf.nn.local_response_normalization` in any format and dtype.
 
-        Its one kernel on every device is that for NHWC in float32.
+        TensorFlow has its kernel for NHWC in float32 only.
         """
         y = tf.cast(x, tf.float32)
         if self.data_format == "NCHW":
@@ -346,8 +346,8 @@ class Layers:
     def dropout(self, x: tf.Tensor, rate: float) -> tf.Tensor:
         """Zeroes a share of x, scales the rest by 1 / (1 - rate); training only.
 
-        Which units fall is a function of the run's seed, the layer and the example's
-        index in the stream: the same for any number of towers or micro-batches.
+        Which units become zero depends on the run's seed, the layer and the example's
+        index in the stream, so not on the number of towers or micro-batches.
         """
         if not self.training or not rate:
             return x

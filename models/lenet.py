@@ -21,7 +21,7 @@ def conv2(x: tf.Tensor, nn: Layers) -> tf.Tensor:
 
 
 def dense(x: tf.Tensor, nn: Layers) -> tf.Tensor:
-    """512 rectified units on all that is left of the image."""
+    """512 rectified units on the flattened activation."""
     return nn.dense(nn.flatten(x), 512, activation=tf.nn.relu)
 
 
@@ -47,9 +47,9 @@ def lenet() -> Model:
         inputs=Images(shape=(28, 28, 3), num_classes=1001, data_name="digits"),
         recipe=Recipe(
             batch_size=32,
-            # Good from 1 tower to 16 as it stands, so the rate does not grow with them.
-            # The long warm-up keeps the first steps out of the regime in which one
-            # unit at its kink, moved by rounding, grows into another trajectory.
+            # It works from 1 to 16 towers, so the rate does not depend on their number.
+            # With the long warm-up, rounding errors at ReLUs whose input is near 0 do
+            # not grow into another training in the first steps.
             schedule=Schedule(rates=(0.05, 0.005), epochs=(30,), warmup_epochs=10),
             num_epochs=40,
             weight_decay=0.005,

@@ -1,8 +1,8 @@
-"""Functions of the user's, by `package.module:function` or `path/to/file.py:function`.
+"""Loads a user's function: `package.module:function` or `path/to/file.py:function`.
 
     build = load.load_function("model", "~/work/mine.py:tiny")
 
-A file may import its neighbours, as a program may import those of its folder.
+A file may import other files of its folder, as a program may.
 """
 
 import difflib
@@ -16,21 +16,21 @@ from typing import Any
 
 from models.user_errors import ChoiceError, sentence
 
-# What names of the user's functions look like.
+# The forms of names of a user's functions.
 FORMS = "path/to/file.py:function or package.module:function"
 
-# The user's cannot be imported where the project's are.
+# A user's package of such a name cannot be imported.
 _OURS = ("flags", "models", "towers")
 
 
 def load_function(setting: str, name: str) -> Callable[..., Any]:
-    """The function of the user's that a setting names.
+    """The user's function that a setting names.
 
     Args:
-      setting: that each error is about.
-      name: `package.module:function`, found in the current folder and on Python's
-        path, or `path/to/file.py:function`, from the current folder on, where `~` is
-        the user's home.  A file is run once in a process.
+      setting: for errors.
+      name: `package.module:function`, in the current folder or on Python's path, or
+        `path/to/file.py:function`, relative to the current folder; `~` is the user's
+        home.  A file is run once in a process.
 
     Raises:
       ChoiceError: there is no such module, file or function, or running it fails; the
@@ -65,7 +65,7 @@ def _functions(module: types.ModuleType) -> list[str]:
 
 
 def _of_file(path: str) -> types.ModuleType:
-    """The module that a file is, which is run if it was not yet."""
+    """The module of a file, which is run if it was not run yet."""
     if not path.endswith(".py"):
         raise ValueError(f"{path} is no file of Python's; write {FORMS}")
     if not os.path.isfile(path):
@@ -99,7 +99,7 @@ def _imported(place: str, act: Callable[[], types.ModuleType]) -> types.ModuleTy
     """The module that `act` imports; any error of it becomes one sentence."""
     try:
         return act()
-    # A user's code may raise anything; one that exits is a program, and no module.
+    # A user's code may raise anything; a file that exits is a program, not a module.
     except (Exception, SystemExit) as error:
         if isinstance(error, SyntaxError) and error.filename:
             reason = f"{error.msg} ({error.filename}:{error.lineno})"
@@ -111,7 +111,7 @@ def _imported(place: str, act: Callable[[], types.ModuleType]) -> types.ModuleTy
 
 
 def _ours(module_name: str) -> str:
-    """What to add where a module of the user's is not found for its name."""
+    """The end of the error if a user's module is not found because of its name."""
     top = module_name.partition(".")[0]
     if top not in _OURS:
         return ""

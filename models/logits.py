@@ -1,7 +1,8 @@
-"""Logits that need not be one tensor: what losses and metrics ask of them.
+"""Functions of logits that may be sharded over several devices.
 
-A classifier of many classes may be spread over several devices, and then nobody has all
-logits of an example.  Losses and metrics that go by these functions take either.
+If a classifier of many classes is sharded, no device has all logits of an example.
+Losses and metrics that use these functions work with one tensor and with sharded
+logits.
 """
 
 from typing import Any, NamedTuple, Protocol, runtime_checkable
@@ -70,10 +71,10 @@ def in_top_k(logits: Any, labels: tf.Tensor, k: int) -> tf.Tensor:
     Args:
       logits: float [batch, classes], or `Logits`.
       labels: int [batch].
-      k: at least 1; more than there are classes counts as all of them.
+      k: at least 1; more than the number of classes means all of them.
 
     Returns:
-      bool [batch]; false where the label's logit is no finite number.
+      bool [batch]; false if the label's logit is not finite.
     """
     k = min(k, logits.shape[-1])
     if isinstance(logits, Logits):

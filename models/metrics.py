@@ -1,7 +1,7 @@
 """Metrics to choose from, and the numbers that are derived from their sums.
 
-The functions above the line take tensors, and go into `Model.metrics`; those below it
-take arrays, the sums over an evaluation, and go into `Model.derived`:
+The functions above the line take tensors, and are for `Model.metrics`.  Those below it
+take arrays, the sums over an evaluation, and are for `Model.derived`:
 
     from models import metrics
 
@@ -16,9 +16,9 @@ take arrays, the sums over an evaluation, and go into `Model.derived`:
         },
     )
 
-Sums are exact for any number of towers and any batch size, so what is derived from them
-is what scikit-learn computes from all examples.  A wide metric is in memory for each
-example of a batch: `--eval_batch_size` bounds that.
+Sums are exact for any number of towers and any batch size, so the derived numbers are
+those that scikit-learn computes from all examples.  A wide metric takes memory for each
+example of a batch; a smaller `--eval_batch_size` takes less.
 """
 
 import numpy as np

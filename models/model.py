@@ -1,8 +1,8 @@
-"""The model contract: what a file in `models/` (or a user's own) hands over.
+"""The class `Model`, which files in `models/` and users' functions return.
 
-A model is a chain of named blocks.  It is single-device code: no word of devices,
-towers, clusters, flags or optimizers.  Running it whole is a loop over the blocks;
-cutting the list gives the stages of a pipeline.
+A model is a chain of named blocks.  It is code for a single device, without devices,
+towers, clusters, flags or optimizers.  To run it whole, loop over the blocks; to make
+the stages of a pipeline, cut the list.
 
     def features(x, nn):
         x = nn.conv(x, 32, 3, activation=tf.nn.relu)
@@ -39,7 +39,7 @@ from models.validation import (
     check_takes,
 )
 
-# What a model's `layers` are given, by name.
+# Names of the arguments of a model's `layers`.
 _SETTINGS = inspect.signature(Layers).parameters
 
 # A block maps x to x: a tensor [batch, ...] or a nest (dict, tuple) of such tensors, of
@@ -52,16 +52,16 @@ def run_blocks(blocks: Sequence[tuple[str, Block]], x: Any, nn: Layers) -> Any:
     """Runs blocks one after another, each in the variable scope of its name.
 
     Args:
-      blocks: a model's `blocks`, or a contiguous piece of them.
-      x: what the first of them reads, of static shape.
+      blocks: a model's `blocks`, or a contiguous part of them.
+      x: the input of the first block, of static shape.
       nn: their layers.
 
     Returns:
-      What the last of them returns.
+      The outputs of the last block.
 
     Raises:
-      ValueError: a block does not fit what it reads, fails, or returns what no block
-        can read; the sentence names it.
+      ValueError: a block fails, or returns something that is not a tensor or a nest of
+        tensors of static shapes; the sentence names it.
     """
     for name, block in blocks:
 
@@ -122,7 +122,7 @@ def softmax_cross_entropy(outputs: Any, labels: tf.Tensor) -> tf.Tensor:
     """Per-example cross entropy, in float32 whatever the compute dtype.
 
     Args:
-      outputs: logits, float [batch, classes], or in pieces as `models.logits` has it.
+      outputs: logits, float [batch, classes], or sharded (see `models.logits`).
       labels: int [batch], each in [0, classes).
 
     Returns:
@@ -135,7 +135,7 @@ def top_k_accuracy(outputs: Any, labels: tf.Tensor) -> dict[str, tf.Tensor]:
     """Whether the label is the best, or among the five best, of each example.
 
     Args:
-      outputs: logits, float [batch, classes], or in pieces as `models.logits` has it.
+      outputs: logits, float [batch, classes], or sharded (see `models.logits`).
       labels: int [batch].
 
     Returns:
@@ -148,7 +148,7 @@ def top_k_accuracy(outputs: Any, labels: tf.Tensor) -> dict[str, tf.Tensor]:
 
 
 def nothing_derived(values: Mapping[str, Any]) -> dict[str, Any]:
-    """No numbers beside the means."""
+    """No further numbers."""
     del values
     return {}
 
@@ -164,9 +164,9 @@ class Model:
     """A chain of blocks with its loss, metrics, input and recipe.
 
     Attributes:
-      name: as `--model` takes it.
+      name: as in `--model`.
       blocks: (name, block) pairs; names are unique and prefix the variables' names.
-      inputs: what the first block reads, of `models.inputs`.
+      inputs: of the first block, a class of `models.inputs`.
       recipe: how it is trained.
       loss: (outputs of the last block, labels) -> float32 [batch], per example; of a
         sequence the mean over its tokens, which are as many in every example.
@@ -178,7 +178,7 @@ class Model:
       pictures: (outputs, labels) -> {name: [batch, height, width, 1 or 3]}, uint8 or
         floats in [0, 1]: of the first examples of each evaluation, shown in a grid.
       layers: makes the `nn` of each tower; `models.layers.Layers` or a subclass.
-      num_parameters: trainable ones, for `inputs` as they stand here; 0: not counted.
+      num_parameters: number of trainable parameters for these `inputs`; 0 if unknown.
     """
 
     name: str
@@ -210,7 +210,7 @@ class Model:
         self._check_functions()
 
     def _check_functions(self) -> None:
-        """Looks at what they take, though some are not called until much later."""
+        """Checks the functions' arguments now, as some are called much later."""
         mine = f"of model {self.name!r}"
         for name, block in self.blocks:
             check_takes(f"block {name!r} {mine}", block, "x", "nn")

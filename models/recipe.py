@@ -1,4 +1,4 @@
-"""How a model is trained to its published result, as plain data."""
+"""The settings with which a model reaches its published result, as plain data."""
 
 import dataclasses
 import itertools
@@ -17,7 +17,7 @@ from models.validation import (
 
 
 def decay_all(name: str) -> bool:
-    """Weight decay on every trainable variable but those of normalisation layers."""
+    """Weight decay on every trainable variable but those of normalization layers."""
     return "/batch_norm" not in name and "/layer_norm" not in name
 
 
@@ -28,13 +28,13 @@ class Schedule:
     Attributes:
       rates: the rates, one more than `epochs`.
       epochs: where the rate changes; the rate is `rates[i]` before `epochs[i]`.
-      per_examples: 0, or the global batch size that the rates are meant for: the
-        rate then grows linearly with the global batch (Goyal et al. 2017).
+      per_examples: 0, or the global batch size for which the rates are meant: the rate
+        is then proportional to the global batch (Goyal et al. 2017).
       warmup_epochs: the rate grows linearly from 0 over these epochs.
       name: `piecewise`, constant between epochs; or a row of
         `towers.optimizers.learning_rate.SCHEDULES`, which takes one rate from the end
         of the warm-up to the end of the training.
-      minimum, power, factor, period, growth: as `Scheduled` has them there.
+      minimum, power, factor, period, growth: as in `Scheduled` there.
     """
 
     rates: tuple[float, ...]
@@ -116,7 +116,7 @@ class Recipe:
                 ) from None
 
     def decays(self, name: str) -> bool:
-        """Whether the weight decay touches a variable.
+        """Whether a variable is decayed.
 
         Raises:
           ValueError: `decayed` fails.

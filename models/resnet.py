@@ -58,12 +58,12 @@ def _conv(
 def _fixed_conv(
     x: tf.Tensor, nn: Layers, filters: int, kernel: Kernel, **options: Any
 ) -> tf.Tensor:
-    """Zeros on all sides alike, whatever the stride, as the ImageNet networks have."""
+    """Equal padding on all sides for any stride, as in the ImageNet networks."""
     return _conv(x, nn, filters, kernel, padding="FIXED", **options)
 
 
 def cifar_stem(x: tf.Tensor, nn: Layers) -> tf.Tensor:
-    """32 x 32, as it was."""
+    """32 x 32 -> 32 x 32."""
     return nn.batch_norm(_conv(x, nn, 16, 3), activation=tf.nn.relu)
 
 
@@ -74,7 +74,7 @@ def imagenet_stem(x: tf.Tensor, nn: Layers) -> tf.Tensor:
 
 
 def _identity(x: tf.Tensor, nn: Layers, filters: int, strides: int) -> tf.Tensor:
-    """Option A of [1]: fewer pixels, zeros for the channels that x has not got."""
+    """Option A of [1]: fewer pixels, and zeros in the additional channels."""
     if strides > 1:
         x = nn.avg_pool(x, 1, strides)
     missing = filters - nn.channels(x)

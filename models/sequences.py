@@ -1,7 +1,7 @@
 """The layers of networks that read sequences.
 
-A model that needs them says `layers=SequenceLayers`; its blocks then find them beside
-those of `models.layers`.  Sequences are [batch, length, units], of static shape.
+A model with `layers=SequenceLayers` has them in addition to those of `models.layers`.
+Sequences are [batch, length, units], of static shape.
 """
 
 import math
@@ -15,7 +15,7 @@ from models.logits import Product
 
 v1 = tf.compat.v1
 
-# What a score gets that must not count: large, but far from float32's end.
+# The score of a masked token: large, but far from the limits of float32.
 _MASKED = -1e9
 
 
@@ -35,12 +35,12 @@ class SequenceLayers(Layers):
     def shared(
         self, name: str, shape: Sequence[int], initializer: Initializer = None
     ) -> tf.Tensor:
-        """A trainable variable by its full name, whichever block asks: tied weights.
+        """A trainable variable that several blocks share: tied weights.
 
         Args:
-          name: from the top, `embedding/tokens` say; the block's own scope is left out.
+          name: the full name, such as `embedding/tokens`, without the block's scope.
           shape: the same in every block.
-          initializer: counts in the block that asks first.
+          initializer: that of the first block is used.
         """
         scope = v1.VariableScope(
             v1.AUTO_REUSE,
@@ -90,9 +90,9 @@ class SequenceLayers(Layers):
         initializer: Initializer = None,
         output_initializer: Initializer = None,
     ) -> tf.Tensor:
-        """Self-attention in which no token sees a later one (Vaswani et al. 2017).
+        """Self-attention without attention to later tokens (Vaswani et al. 2017).
 
-        The softmax is in float32 whatever `dtype` is.
+        The softmax is always in float32.
 
         Args:
           x: [batch, length, units].
@@ -105,9 +105,9 @@ class SequenceLayers(Layers):
         with v1.variable_scope(None, default_name="attention"):
             joined = self.dense(x, 3 * units, use_bias=False, initializer=initializer)
             bias = self.variable("bias", [3 * units], v1.zeros_initializer())
-            # A bias of the keys adds as much to all scores of a query, so the softmax
-            # does not see it.  Its gradient would be rounding alone, of which Adam
-            # makes steps as large as any.
+            # A bias of the keys adds the same to all scores of a query, which does not
+            # change the softmax.  Its gradient would be only rounding, from which Adam
+            # makes full-size steps.
             seen = tf.constant(np.repeat([1, 0, 1], units), bias.dtype)
             joined = tf.nn.bias_add(joined, bias * seen)
             joined = tf.reshape(joined, [batch, length, 3, heads, units // heads])
@@ -151,7 +151,8 @@ class SequenceLayers(Layers):
             bias = self.variable(
                 "bias", [4 * units], v1.zeros_initializer(), tf.float32
             )
-        # What does not wait for the step before is one product for all steps.
+        # The product with the inputs does not depend on the step before, so it is one
+        # product for all steps.
         rows = tf.reshape(x, [batch * length, features])
         inputs = tf.cast(tf.matmul(rows, kernel), tf.float32) + bias
         inputs = tf.unstack(tf.reshape(inputs, [batch, length, 4 * units]), axis=1)

@@ -1,6 +1,6 @@
-"""Next to no model, to measure everything around it.
+"""A model with almost no computation, to measure everything else.
 
-The layers are those of tf_cnn_benchmarks' `trivial`, so that throughput compares.
+The layers are those of tf_cnn_benchmarks' `trivial`, so that speeds can be compared.
 """
 
 import tensorflow as tf

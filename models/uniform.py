@@ -1,4 +1,4 @@
-"""Random numbers of a model, or of what reads its data, that belong to examples."""
+"""Random numbers that depend on the example, for models and preprocessing."""
 
 import numpy as np
 import tensorflow as tf
@@ -7,16 +7,16 @@ import tensorflow as tf
 def example_uniform(
     shape: tuple[int, ...], *, seed: int, salt: int = 0, first: tf.Tensor | int
 ) -> tf.Tensor:
-    """Uniform numbers in [0, 1) that belong to examples, not to batches.
+    """Uniform numbers in [0, 1) that depend on the example, not on the batch.
 
-    Row b is a function of (seed, salt, first + b) alone: the Philox generator is
-    counter-based, so a batch that starts at another example starts at another
-    counter, and four towers draw what one tower draws on the joined batch.
+    Row b depends on (seed, salt, first + b) alone.  The Philox generator is
+    counter-based, so a batch that starts at another example starts at another counter,
+    and four towers draw the same numbers as one tower on the joined batch.
 
     Args:
       shape: [batch, ...], static.
       seed: of the run.
-      salt: differs between uses in the model, or in what reads its data.
+      salt: another number for each use in the model or its preprocessing.
       first: int64 scalar, index in the stream of the batch's first example.
 
     Returns:

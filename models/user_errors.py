@@ -17,21 +17,21 @@ _LENGTH = 200  # characters of an error's message
 # Attributes of a variable that TensorFlow's assignments and scatters read.
 _OF_RESOURCES = {"handle", "_lazy_read"}
 
-# Packages that raise errors about their arguments, and are never the user's own.
+# Packages that are never the user's own, but raise errors about their arguments.
 _NOT_THE_USERS = {"keras", "models", "numpy", "tensorflow", "towers"}
-# TensorFlow's words where a nest is given to an operation of one tensor.
+# TensorFlow's error if an operation of one tensor gets a nest.
 _NO_TENSOR = "Expected any non-tensor type"
 _ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 _FOLDERS = (
     *(os.path.join(_ROOT, name, "") for name in ("models", "towers")),
-    # TensorFlow is not in site-packages for everybody.
+    # TensorFlow may be installed outside of site-packages.
     os.path.join(os.path.dirname(tf.__file__), ""),
     os.path.join(sysconfig.get_path("stdlib"), ""),
 )
 
 
 class SignatureError(ValueError):
-    """A user's function has a signature that it cannot be called with.
+    """A user's function does not take the arguments that it gets.
 
     Attributes:
       place: `file:line` of its definition, or "" if that is not in the user's code.
@@ -43,10 +43,10 @@ class SignatureError(ValueError):
 
 
 class ChoiceError(ValueError):
-    """What a setting names cannot be had.
+    """A setting names something that does not exist or fails.
 
     Attributes:
-      problem: the setting, its value and what is wrong, as `flags.problem` has them.
+      problem: (setting, value, message), as in `flags.problem.Problem`.
     """
 
     def __init__(self, setting: str, name: str, message: str):
@@ -55,7 +55,7 @@ class ChoiceError(ValueError):
 
 
 def _nearness(file: str) -> int:
-    """How likely a file is the user's: 2 surely, 1 another package, 0 not."""
+    """2 if a file is the user's, 1 if of another package, 0 if of Python or this."""
     if package := re.search(r"[/\\](?:site|dist)-packages[/\\](\w+)", file):
         return 0 if package[1] in _NOT_THE_USERS else 1
     return 2 if os.path.isabs(file) and not file.startswith(_FOLDERS) else 0

@@ -1,4 +1,4 @@
-"""A user's own model, by the function that returns it."""
+"""A user's own model, from the function that returns it."""
 
 import dataclasses
 import inspect
@@ -17,14 +17,14 @@ _FUNCTIONS = {
 
 
 def get(name: str) -> Model:
-    """The model that a function of the user's returns.
+    """The model that a user's function returns.
 
     Args:
-      name: `package.module:function` or `path/to/file.py:function`, as
-        `load.load_function` takes it.
+      name: `package.module:function` or `path/to/file.py:function`, as for
+        `load.load_function`.
 
     Raises:
-      ChoiceError: there is no such function, it fails, or returns no whole model.
+      ChoiceError: there is no such function, it fails, or its model is not valid.
     """
     builder = load.load_function("model", name)
     function_name = name.rpartition(":")[2]

@@ -1,4 +1,4 @@
-"""Fields that hold what their class declares: a slip is found where it is written.
+"""Checks that the fields of a dataclass have the declared types, at construction.
 
 @dataclasses.dataclass(frozen=True)
 class Recipe:
@@ -31,7 +31,7 @@ class Bound(NamedTuple):
 AT_LEAST_0 = Bound("at least 0", lambda number: number >= 0)
 # TensorFlow counts examples, and the dimensions of some operations, in an int32.
 COUNT = Bound(f"at least 1 and below {2**31}", lambda number: 1 <= number < 2**31)
-# So many epochs of so many examples can be counted in an int64.
+# So that examples, which are counted over all epochs, fit into an int64.
 EPOCHS = Bound("above 0 and at most 1e9", lambda number: 0 < number <= 1e9)
 BELOW_1 = Bound("at least 0 and below 1", lambda number: 0 <= number < 1)
 
@@ -49,14 +49,14 @@ _FLOAT_LIMIT = 3e38  # near that of a float32
 def check(instance: Any, **bounds: Bound) -> None:
     """Compares the fields of a dataclass's instance with their annotations.
 
-    Lists pass for tuples, and NumPy's numbers for Python's.
+    Lists count as tuples, and NumPy's numbers as Python's.
 
     Args:
       instance: of a dataclass.
-      **bounds: field -> what its value, or each of its values, must be.
+      **bounds: field -> condition on its value, or on each of its values.
 
     Raises:
-      ValueError: a field holds something else; the sentence names class and field.
+      ValueError: a field has a wrong value; the sentence names class and field.
     """
     hints = typing.get_type_hints(type(instance))
     for field in dataclasses.fields(instance):
@@ -79,13 +79,13 @@ def check_takes(
     """Checks that a function takes the arguments it will be called with.
 
     Args:
-      what: it is; the sentence begins with it.
-      function: to look at.
-      *args: the names of what it is to be given, in order.
-      **kwargs: what it is to be given by name; the values do not matter.
+      what: describes the function, at the start of the sentence.
+      function: to check.
+      *args: the names of its positional arguments, in order.
+      **kwargs: its keyword arguments; the values do not matter.
 
     Raises:
-      SignatureError: it cannot; the sentence says what it is to take.
+      SignatureError: it does not take them; the sentence lists them.
     """
     try:
         # What a decorator wraps may take something else.
@@ -128,7 +128,7 @@ def _fits(value: Any, kind: Any) -> bool:
 
 
 def _words(kind: Any) -> str:
-    """What a value of this kind is."""
+    """A type, in words."""
     origin, args = typing.get_origin(kind), typing.get_args(kind)
     if origin is types.UnionType:
         return " or ".join(map(_words, args))
