@@ -89,7 +89,6 @@ class TfConfigTest(parameterized.TestCase):
     @parameterized.parameters(
         ("{", "no JSON"),
         ("[" * 100_000, "no JSON|an object"),
-        ("x" * 2**21, "longer than"),
         ("[1]", "must be an object"),
         ("[]", "must be an object"),
         ("0", "must be an object"),

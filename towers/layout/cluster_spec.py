@@ -36,7 +36,6 @@ _JOBS = {
     "controller": "chief",
     "evaluator": "evaluator",
 }
-_LONGEST_TF_CONFIG = 2**20  # characters
 
 
 class Task(NamedTuple):
@@ -306,8 +305,6 @@ def _from_tf_config(text: str) -> ClusterSpec | None:
 
 def _json(text: str) -> Any:
     """The parsed JSON; None if the text is empty."""
-    if len(text) > _LONGEST_TF_CONFIG:
-        raise ValueError(f"longer than {_LONGEST_TF_CONFIG} characters")
     twice: list[str] = []
 
     def entries(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

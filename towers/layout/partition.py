@@ -6,6 +6,8 @@ A cut is a tuple of ends: `(3, 5, 9)` means the blocks 0-2, 3-4 and 5-8.
 import itertools
 from collections.abc import Sequence
 
+from towers.layout.gpus import plural
+
 Cut = tuple[int, ...]
 _Best = tuple[float, float, Cut]  # (largest piece, sum of squares, ends)
 
@@ -68,7 +70,7 @@ def after(names: Sequence[str], blocks: Sequence[str], pieces: int) -> Cut:
     ends = [legal.index(name) + 1 for name in names]
     if (count := len(set(names))) != pieces - 1:
         raise ValueError(
-            f"names {_count(count, 'block')} to cut after, and {pieces} pieces "
+            f"names {plural(count, 'block')} to cut after, and {pieces} pieces "
             f"need {pieces - 1} of {', '.join(legal)}"
         )
     if sorted(set(ends)) != ends:
@@ -77,10 +79,6 @@ def after(names: Sequence[str], blocks: Sequence[str], pieces: int) -> Cut:
             f"write {','.join(legal[end - 1] for end in sorted(set(ends)))}"
         )
     return (*ends, len(blocks))
-
-
-def _count(number: int, word: str) -> str:
-    return f"{number} {word}" + ("" if number == 1 else "s")
 
 
 def pieces_of(cut: Cut, items: Sequence) -> list[Sequence]:

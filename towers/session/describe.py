@@ -11,6 +11,7 @@ from towers.compute.sync_batch_norm import BATCH_NORM
 from towers.evaluation.eval_settings import during_training
 from towers.graph import AnyTemplate, Options, TrainGraph
 from towers.layout import parts, processor
+from towers.layout.gpus import plural
 from towers.layout.parts import Parts
 from towers.layout.placement import Placement
 from towers.layout.schedule import SCHEDULES
@@ -30,7 +31,7 @@ def header(plan: Plan, built: TrainGraph) -> list[tuple[str, str]]:
     epochs = examples / plan.source.num_examples
     num_towers = plan.placement.num_towers
     spec = built.mode.all_reduce_spec
-    joined = f"mean over the examples of {_plural(num_towers, 'tower')}"
+    joined = f"mean over the examples of {plural(num_towers, 'tower')}"
     images = plan.model.inputs.has_images
     evaluates = during_training(plan.config.evaluation)
     words = getattr(plan.source, "resuming", "")
@@ -100,7 +101,7 @@ def _trained(plan: Plan, built: TrainGraph) -> list[tuple[str, str]]:
 def _counted(mode: VariableUpdate, names: Collection[str]) -> str:
     """How many variables, and their parameters together."""
     size = sum(mode.held(name).shape.num_elements() for name in names)
-    return f"{_plural(len(names), 'variable')}, {_plural(size, 'parameter')}"
+    return f"{plural(len(names), 'variable')}, {plural(size, 'parameter')}"
 
 
 def _compute_dtype(plan: Plan) -> str:
@@ -124,7 +125,7 @@ def _asynchronous(plan: Plan) -> list[tuple[str, str]]:
     place = f"{plan.placement.num_towers} updates take the place of one synchronous"
     bound, staleness = exchange.max_staleness, "no bound"
     if bound is not None:
-        staleness = f"at most {_plural(bound, 'update')}"
+        staleness = f"at most {plural(bound, 'update')}"
     return [
         ("Learning rate", f"{rate}; {place} step"),
         ("Staleness", staleness),
@@ -135,7 +136,7 @@ def _clients(placement: Placement) -> list[tuple[str, str]]:
     """The number of clients, if there are several."""
     if placement.clients == 1:
         return []
-    each = _plural(len(placement.towers), "tower")
+    each = plural(len(placement.towers), "tower")
     return [
         ("Replication", f"between graphs: {placement.clients} clients, {each} each")
     ]
@@ -143,11 +144,11 @@ def _clients(placement: Placement) -> list[tuple[str, str]]:
 
 def in_short(plan: Plan, built: TrainGraph) -> str:
     """The run in a few words, as the title of a picture."""
-    num_towers = _plural(plan.placement.num_towers, "tower")
+    num_towers = plural(plan.placement.num_towers, "tower")
     spec = built.mode.all_reduce_spec
     words = [plan.model.name, num_towers, plan.options.variable_update]
     if plan.options.pipeline:
-        words[1] += f" of {_plural(plan.options.pipeline.stages, 'stage')}"
+        words[1] += f" of {plural(plan.options.pipeline.stages, 'stage')}"
     return ", ".join(words + ([spec] if spec else []))
 
 
@@ -163,14 +164,14 @@ def _factors(built: TrainGraph) -> list[tuple[str, str]]:
             [gradient.whole for gradient in factored],
         )
     )
-    of = _plural(len(factored), "gradient")
+    of = plural(len(factored), "gradient")
     return [("Factors", f"{of} as {small:.3g} instead of {large:.3g} MB per tower")]
 
 
 def _at_a_time(built: TrainGraph) -> list[tuple[str, str]]:
     """How many towers compute at the same time, if not all do."""
     most = at_a_time(built.template, built.placement)
-    return [("At a time", f"{_plural(most, 'tower')}, one per core")] if most else []
+    return [("At a time", f"{plural(most, 'tower')}, one per core")] if most else []
 
 
 def _devices(placement: Placement) -> str:
@@ -249,10 +250,6 @@ def _per_device(options: Options) -> str:
 def _devices_of(built: TrainGraph) -> str:
     variables = built.graph.get_collection(v1.GraphKeys.TRAINABLE_VARIABLES)
     return ", ".join(sorted({variable.device for variable in variables}))
-
-
-def _plural(count: int, word: str) -> str:
-    return f"{count} {word}" + ("" if count == 1 else "s")
 
 
 def facts(plan: Plan, built: TrainGraph) -> dict[str, Any]:
