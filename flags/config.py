@@ -77,6 +77,7 @@ class PredictConfig:
     model: sections.ModelFlags
     data: sections.DataFlags
     devices: sections.DeviceFlags
+    stages: stages.StagesFlags
     predict: predict.PredictFlags
 
 

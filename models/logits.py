@@ -47,6 +47,9 @@ class Logits(Protocol):
     def argmax(self) -> tf.Tensor:
         """As the function of this name."""
 
+    def gathered(self) -> tf.Tensor:
+        """The whole as one tensor, for predictions."""
+
 
 def cross_entropy(logits: Any, labels: tf.Tensor) -> tf.Tensor:
     """Softmax cross entropy, in float32 whatever the compute dtype.

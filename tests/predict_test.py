@@ -37,7 +37,8 @@ class PredictTest(absltest.TestCase):
                 ["train", *_SMALL, f"--train_dir={run}", "--num_epochs=1"]
             )
         self.assertEqual(status, 0)
-        done = _predict(f"--train_dir={run}", f"--out={out}", "--num_gpus=2")
+        stages = ("--num_gpus=4", "--num_stages=2", "--num_micro_batches=2")
+        done = _predict(f"--train_dir={run}", f"--out={out}", *stages)
         self.assertEqual(done.returncode, 0, done.stderr)
         predictions = np.load(out)["predictions"]
         self.assertIn(f"{len(predictions)} predictions are in {out}.", done.stdout)

@@ -19,6 +19,7 @@ import tensorflow as tf
 
 import models
 from flags import config, parse
+from flags.problem import SettingError
 from towers import choices, planning
 from towers.cluster.sessions import settle_process
 from towers.data import inputs
@@ -26,7 +27,8 @@ from towers.errors import collected, explain, interrupts
 from towers.evaluation import prediction_writer, predictions
 from towers.session.progress import Console
 
-CHOICES = {name: choices.CHOICES[name] for name in ("compute_dtype", "model")}
+_NAMES = ("compute_dtype", "model", "recompute", "schedule")
+CHOICES = {name: choices.CHOICES[name] for name in _NAMES}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -49,6 +51,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _predict(settings: config.PredictConfig) -> int:
     run, out = _of_run(settings), settings.predict.out
+    if problems := config.check(run, choices.CHOICES):
+        raise SettingError(*problems)
     assert out is not None  # the flags were checked
     write = prediction_writer.prediction_writer(out)
     where = planning.placement_of(run, None)
@@ -70,7 +74,7 @@ def _predict(settings: config.PredictConfig) -> int:
 
 def _of_run(settings: config.PredictConfig) -> config.Config:
     """The settings of a run that evaluates the same checkpoints."""
-    shared = ("model", "data", "devices", "predict")
+    shared = ("model", "data", "devices", "stages", "predict")
     flat = {name: value for s in shared for name, value in _section(settings, s)}
     del flat["out"]
     return config.make(**flat, eval=True)

@@ -6,7 +6,6 @@ import numpy as np
 import tensorflow as tf
 
 from towers.compute import measures
-from towers.data import nests
 
 v1 = tf.compat.v1
 
@@ -36,8 +35,8 @@ class MeasuresTest(tf.test.TestCase):
                 "scores": tf.constant([1.5, 2.5], tf.bfloat16),
                 "classes": tf.constant([3, 4], tf.int64),
             }
-            names = nests.numbered("predictions", outputs)
-            values = session.run(measures.predicted(outputs, names))
+            tensors, names = measures.predicted(outputs, 2)
+            values = session.run(tensors)
         self.assertEqual(values.pop("loss"), 0)
         self.assertEqual(values[names["scores"]].dtype, np.float32)
         np.testing.assert_array_equal(values[names["scores"]], [1.5, 2.5])

@@ -1,6 +1,7 @@
 """Predictions of a run: in order, each example once, whatever the towers."""
 
 import contextlib
+import dataclasses
 import io
 
 import numpy as np
@@ -9,6 +10,7 @@ from absl.testing import parameterized
 
 import towers
 from models import Inputs, Model, Recipe, Schedule
+from models.model import softmax_cross_entropy
 from towers.data import from_arrays
 
 _X = np.arange(14, dtype=np.float32)[:, None]
@@ -56,6 +58,36 @@ class PredictionsTest(parameterized.TestCase):
     def test_each_once_and_in_order(self, num_gpus, batch_size):
         predicted = self._predict(num_gpus=num_gpus, batch_size=batch_size)
         np.testing.assert_allclose(predicted, _X * self._average, rtol=1e-6)
+
+    @parameterized.parameters(
+        dict(num_gpus=2, num_stages=2),
+        dict(num_gpus=4, num_stages=2, num_micro_batches=2),
+        dict(num_gpus=2, num_stages=2, num_micro_batches=4, schedule="gpipe"),
+    )
+    def test_in_stages(self, **settings):
+        net = _net(lambda x, nn: {"y": x, "pair": (x, tf.cast(x, tf.int32))})
+        predicted = self._predict(net, batch_size=4, **settings)
+        y = _X * self._average
+        np.testing.assert_allclose(predicted["y"], y, rtol=1e-6)
+        np.testing.assert_array_equal(predicted["pair"][1], y.astype(np.int32))
+
+    def test_with_a_sharded_classifier(self):
+        net = dataclasses.replace(
+            _net(lambda x, nn: nn.dense(x, nn.num_classes)),
+            loss=softmax_cross_entropy,
+        )
+        net = dataclasses.replace(
+            net,
+            inputs=dataclasses.replace(net.inputs, labels=tf.TensorSpec([], "int32")),
+        )
+        data = from_arrays(_X, np.arange(14, dtype=np.int32) % 2)
+        folder = self.create_tempdir().full_path
+        settings = {"train_dir": folder, "batch_size": 4, "num_gpus": 4}
+        _called(towers.fit, net, data, shard_classifier=2, **settings)
+        sharded = _called(towers.predict, net, data, shard_classifier=2, **settings)
+        whole = _called(towers.predict, net, data, **settings)
+        self.assertEqual(sharded.shape, (14, 2))
+        np.testing.assert_allclose(sharded, whole, rtol=1e-5)
 
     def test_with_the_averages_or_what_they_average_but_never_by_chance(self):
         predicted = self._predict(ema_decay=0.0)

@@ -15,6 +15,9 @@ class _Pieces:
     def cross_entropy(self, labels):
         return ("cross_entropy", labels)
 
+    def gathered(self):
+        return "gathered"
+
     def in_top_k(self, labels, k):
         return ("in_top_k", labels, k)
 

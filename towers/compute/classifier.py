@@ -142,6 +142,10 @@ class ShardedLogits:
         hits = tf.logical_and(tf.add_n(larger) < k, tf.reduce_all(finite, 0))
         return tf.reshape(hits, labels.shape)
 
+    def gathered(self) -> tf.Tensor:
+        """As `models.logits.Logits` has it."""
+        return tf.reshape(tf.concat(self._logits(), 1), self.shape)
+
     def argmax(self) -> tf.Tensor:
         """As `models.logits.argmax`."""
         largest, classes = [], []

@@ -5,10 +5,25 @@ from typing import Any
 
 import tensorflow as tf
 
+from models.logits import Logits
+from towers.data import nests
+
 # Begins the names of pictures among a tower's metrics.
 PICTURES = "pictures/"
 # An evaluation shows so many of its first examples.
 NUM_PICTURES = 64
+
+
+def measured(
+    task: Any, outputs: Any, batch: Mapping[str, Any]
+) -> tuple[dict[str, tf.Tensor], Any]:
+    """As `predicted` if the task predicts; else `shares_of`, and ().
+
+    The arguments are those of `shares_of`.
+    """
+    if task.predicts:
+        return predicted(outputs, batch["weights"].shape[0])
+    return shares_of(task, outputs, batch), ()
 
 
 def shares_of(
@@ -55,10 +70,24 @@ def shares_of(
     return shares
 
 
-def predicted(outputs: Any, names: Any) -> dict[str, tf.Tensor]:
-    """The last block's outputs by name, from a nest of names; and a `loss` of 0."""
+def predicted(outputs: Any, batch_size: int) -> tuple[dict[str, tf.Tensor], Any]:
+    """The last block's outputs by name and a `loss` of 0; and the nest of the names.
+
+    Raises:
+      ValueError: an output does not have a row for each example.
+    """
+    outputs = tf.nest.map_structure(
+        lambda x: x.gathered() if isinstance(x, Logits) else x, outputs
+    )
+    names = nests.numbered("predictions", outputs)
+    for name, x in zip(tf.nest.flatten(names), tf.nest.flatten(outputs)):
+        if not x.shape.rank or x.shape[0] != batch_size:
+            raise ValueError(
+                f"the last block returned {name} of shape {x.shape}, of which no row "
+                f"belongs to each of {batch_size} examples; return [batch, ...]"
+            )
     tensors = {
         name: tf.cast(x, tf.float32) if x.dtype.is_floating else tf.identity(x)
         for name, x in zip(tf.nest.flatten(names), tf.nest.flatten(outputs))
     }
-    return {"loss": tf.constant(0.0), **tensors}
+    return {"loss": tf.constant(0.0), **tensors}, names

@@ -227,11 +227,7 @@ def trace(
         nn, outputs = _run(task, batch, variables, exchanges)
         variables.check_trained()
         outputs = classifier.shard_logits(outputs, nn, variables.parts, task.shards)
-        if task.predicts:
-            predictions = nests.numbered("predictions", outputs)
-            shares = measures.predicted(outputs, predictions)
-        else:
-            shares, predictions = measures.shares_of(task, outputs, batch), ()
+        shares, predictions = measures.measured(task, outputs, batch)
         loss = shares.pop("loss")
         trainable = variables.trainable
         gradients: list[Gradient] = []

@@ -8,7 +8,6 @@ import numpy as np
 import tensorflow as tf
 
 from towers.cluster.sessions import Local, Sessions
-from towers.compute.tower import Template
 from towers.data.source import Feed, refilled
 from towers.errors import crash
 from towers.errors.interrupts import Interrupted
@@ -43,35 +42,20 @@ def attach(plan: Plan, variables: Any) -> PredictionGraph:
     """
     source, placement = plan.eval_source, plan.placement
     assert source is not None  # of a plan that predicts
-    task = dataclasses.replace(
-        evaluator.task(plan), predicts=True, pipeline=None, shards=None
-    )
+    task = dataclasses.replace(evaluator.task(plan), predicts=True)
     limit, size = source.num_examples, plan.eval_batch_size
     with v1.name_scope(EVALUATION):
         feed, template, towers = eval_graph.in_order(
             task, source, variables, batch_size=size, limit=limit
         )
-        assert isinstance(template, Template)  # it has no pipeline
         with tf.device(placement.master):
             joined = {
                 name: tf.concat([tower.metrics[name] for tower in towers], 0)
-                for name in _checked(template, size)
+                for name in template.metrics
             }
             joined = refilled(joined, feed.refills)
     nest = tf.nest.map_structure(joined.__getitem__, template.predictions)
     return PredictionGraph(feed, nest, limit)
-
-
-def _checked(template: Template, batch_size: int) -> list[str]:
-    """The names of predictions; checks that each has a row for each example."""
-    for name, tensor in template.metrics.items():
-        shape = template.specs[tensor].shape
-        if not shape.rank or shape[0] != batch_size:
-            raise ValueError(
-                f"the last block returned {name} of shape {shape}, of which no row "
-                f"belongs to each of {batch_size} examples; return [batch, ...]"
-            )
-    return list(template.metrics)
 
 
 def batches(

@@ -57,6 +57,7 @@ class PipelineTemplate:
       metrics: metric -> name of the value.
       owners: parts that are used on their own devices, `placeholders.owner` by number.
       summaries: of the model; no tower computes them.
+      predictions: as `tower.Template` has it.
       parameters: number of trainable parameters.
       flops: floating point operations of one tower's step, without recomputation.
     """
@@ -72,6 +73,7 @@ class PipelineTemplate:
     metrics: dict[str, str]
     owners: tuple[str, ...]
     summaries: tuple[Made, ...]
+    predictions: Any
     parameters: int
     flops: int
 
@@ -109,7 +111,9 @@ def trace(
         task,
         [blocks for group in groups for blocks in group],
         segment_lib.MicroBatchSpec.of(features, labels, pipeline.micro_batches),
-        create=_by_stage(create, [c % pipeline.stages for c in chunk_of]),
+        create=lambda *args, segment, **options: create(
+            *args, stage=chunk_of[segment] % pipeline.stages, **options
+        ),
         recomputed=pipeline.recomputed(len(chunk_of)),
     )
     shapes = {k: v for s in segments for k, v in s.shapes.items()}
@@ -137,6 +141,7 @@ def trace(
         },
         owners=segments[0].owners,
         summaries=tuple(summary for s in segments for summary in s.summaries),
+        predictions=segments[-1].predictions,
         parameters=sum(shape.num_elements() for shape in shapes.values()),
         flops=pipeline.micro_batches * sum(s.flops for s in segments),
     )
@@ -171,12 +176,6 @@ def _groups(blocks: Blocks, pipeline: Pipeline) -> list[list[Blocks]]:
     if pipeline.recompute in ("block", "auto"):
         return [[[block] for block in piece] for piece in pieces]
     return [[piece] for piece in pieces]
-
-
-def _by_stage(create: Callable[..., Any], stages: Sequence[int]) -> Callable[..., Any]:
-    return lambda *args, segment, **options: create(
-        *args, stage=stages[segment], **options
-    )
 
 
 def copy_pipelines(template: PipelineTemplate, sites: Sequence[Site]) -> list[Tower]:
@@ -320,7 +319,8 @@ class _Stamp:
         with tf.name_scope(self.scope):
             with tf.device(self.devices[-1]):
                 loss = self._sum("share/loss")
-                metrics = {name: self._sum(v) for name, v in template.metrics.items()}
+                join = self._concat if template.predictions else self._sum
+                metrics = {name: join(v) for name, v in template.metrics.items()}
             return Tower(
                 index=index,
                 device=self.devices[0],
@@ -337,6 +337,10 @@ class _Stamp:
     def _sum(self, value: str) -> tf.Tensor:
         """The sum of a value over the micro-batches."""
         return deterministic_sum.sum_in_order(self._each(value))
+
+    def _concat(self, value: str) -> tf.Tensor:
+        """The rows of a value of all micro-batches."""
+        return tf.concat(self._each(value), 0)
 
     def _mean(self, value: str) -> tf.Tensor:
         """The mean of a value over the micro-batches, on the value's device."""
@@ -376,9 +380,7 @@ class _Stamp:
 
     def _joined(self, number: int, variable: str) -> list[tf.Tensor]:
         """Values and indices of a sparse gradient, of all micro-batches."""
-        return [
-            tf.concat(self._each(f"sparse{number}/{variable}/{i}"), 0) for i in (0, 1)
-        ]
+        return [self._concat(f"sparse{number}/{variable}/{i}") for i in (0, 1)]
 
 
 def _split(site: Site, count: int) -> list[dict[str, tf.Tensor]]:

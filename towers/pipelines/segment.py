@@ -34,11 +34,11 @@ from towers.compute import (
     classifier,
     deterministic_sum,
     flops,
+    measures,
     model_checks,
     summaries,
 )
 from towers.compute import tower as tower_lib
-from towers.compute.measures import shares_of
 from towers.compute.summaries import Made
 from towers.compute.sync_batch_norm import StatisticsExchanges
 from towers.compute.tower import StatisticRule, TowerSpec
@@ -85,6 +85,7 @@ class Segment:
       statistics: rules of the `statistic<n>/<i>`, in order.
       flops: floating point operations of one run, without recomputation.
       summaries: of the blocks.
+      predictions: of the last segment, as `tower.Template` has it.
       owners: parts, of all segments, that are used on their own devices, by the numbers
         of `placeholders.owner`.
     """
@@ -101,6 +102,7 @@ class Segment:
     flops: int
     owners: tuple[str, ...]
     summaries: tuple[Made, ...]
+    predictions: Any
 
 
 def trace(
@@ -185,6 +187,7 @@ class _Open:
         )
         self.graph = TracedGraph(variables)
         self.shares: dict[str, tf.Tensor] = {}
+        self.predictions: Any = ()
         if before:
             chain.hand_on(before.graph, self.graph)
         with self.graph.as_default():
@@ -231,9 +234,10 @@ class _Open:
                 self.outputs, self._nn, parts, task.shards
             )
             with chain.guard(f"the loss or a metric of model {task.model.name!r}"):
-                shares = shares_of(task, outputs, self._batch)
+                shares, names = measures.measured(task, outputs, self._batch)
             model_checks.check(self.graph)
             model_checks.check_devices(self.graph)
+        self.predictions = names
         self.shares = {f"share/{name}": share for name, share in shares.items()}
         self.start = [self.given["loss_scale"]] if task.loss_scaled else None
 
@@ -312,6 +316,7 @@ class _Open:
             flops=flops.of_operations(work),
             owners=tuple(self.variables.owners),
             summaries=summaries.collect(self.graph),
+            predictions=self.predictions,
         )
 
     def _outputs(self) -> dict[str, tf.Tensor]:
