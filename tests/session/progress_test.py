@@ -309,6 +309,12 @@ class TerminalTest(_Runs):
         self.assertNotIn("images/sec", text)
         self.assertTrue(text.endswith("\n"))
 
+    def test_a_notebook_is_watched_and_a_file_is_not(self):
+        module = {"__module__": "ipykernel.iostream"}  # as Jupyter's output has it
+        notebook = type("OutStream", (io.StringIO,), module)()
+        self.assertTrue(progress.Console(notebook).is_watched)
+        self.assertFalse(progress.Console(io.StringIO()).is_watched)
+
     def test_lines_stand_above_the_bar_and_it_goes_when_a_run_breaks_off(self):
         console = progress.Console(self.stream)
         console.open_bar(0, 10)

@@ -71,9 +71,10 @@ class Console:
             self._closed()
 
     @property
-    def is_terminal(self) -> bool:
-        """Whether a person is watching."""
-        return self._stream.isatty()
+    def is_watched(self) -> bool:
+        """Whether a person is watching: on a terminal, or in a notebook."""
+        notebook = type(self._stream).__module__.startswith("ipykernel.")
+        return notebook or self._stream.isatty()
 
     def __call__(self, line: str) -> None:
         """Prints one line at once."""
@@ -204,7 +205,7 @@ class Progress(Callback):
                 f"Step {step} is reached and this run ends at {last_step}: none is "
                 "left to train"
             )
-        elif self._console.is_terminal:
+        elif self._console.is_watched:
             self._console.open_bar(step, last_step)
         elif step < self._warmup:
             self._console("Running warm up")
@@ -270,7 +271,7 @@ class Progress(Callback):
         elif self._step >= self._first_timed:
             self._wall = time.perf_counter()
             self._paused = 0.0
-        if before < self._warmup <= self._step and not self._console.is_terminal:
+        if before < self._warmup <= self._step and not self._console.is_watched:
             self._console("Done warm up")
         self._console.advance(steps)
 
@@ -281,7 +282,7 @@ class Progress(Callback):
         if len(self.speed):
             speed = self.speed.statistics()
         latest = self.speed.interval() or speed[0]
-        if self._console.is_terminal:
+        if self._console.is_watched:
             metrics = zip(self._metrics, values["metrics"])
             beside = [
                 f"{self._loss_name} {self.last_loss:.3f}",
