@@ -120,6 +120,36 @@ class CallsTest(parameterized.TestCase):
             with self.assertRaisesRegex(ValueError, "train_dir=.*: there is no check"):
                 call(_net(), data, train_dir=self.folder, device="cpu")
 
+    @parameterized.parameters(
+        lambda seen: [seen],
+        lambda seen: lambda: seen,
+        lambda seen: lambda train: (seen,),
+    )
+    def test_callbacks(self, made):
+        seen = []
+
+        class Sees(tf.compat.v1.train.SessionRunHook):
+            def after_evaluation(self, run_context, step, metrics):
+                seen.append((step, metrics["error"]))
+
+        data = from_arrays(*_rows(1))
+        outcome = _fit(data, validation_data=data, callbacks=made(Sees()))
+        self.assertEqual(seen, [(outcome.step, outcome.metrics["error"])])
+
+    def test_a_callback_that_fails_is_a_value_error(self):
+        class Fails(tf.compat.v1.train.SessionRunHook):
+            def after_run(self, run_context, run_values):
+                raise KeyError("this")
+
+        data = from_arrays(*_rows(1))
+        with self.assertRaisesRegex(
+            ValueError, r"^Fails.after_run failed: KeyError: 'this' \(.*api_test.py:\d+"
+        ) as caught:
+            _fit(data, train_dir=self.folder, callbacks=[Fails()])
+        self.assertIsInstance(caught.exception.__cause__, KeyError)
+        self.assertEqual(_saved(self.folder)["global_step"], 1)
+        _fit(data, train_dir=self.folder)  # goes on
+
     def test_an_interrupt_saves_and_the_same_call_goes_on(self):
         data = from_arrays(*_rows(1))
         settings = {"train_dir": self.folder, "batch_size": 16}

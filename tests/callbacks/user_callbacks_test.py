@@ -214,6 +214,27 @@ class CallsTest(metric_runs.MetricRuns):
         kept = {n: v for n, v in self.values().items() if n not in added}
         trainer.assert_same_bits(kept, plain)
 
+    def test_the_graph_has_no_names_more_at_its_top(self):
+        def top(*added):
+            names, note = set(), _Notes()
+
+            def look():
+                for operation in v1.get_default_graph().get_operations():
+                    names.add(operation.name.partition("/")[0])
+
+            note.end = lambda session: look()
+            self.train(*added, note, num_batches=4)
+            return names
+
+        added = (
+            callbacks.CsvLog(),
+            callbacks.GradientNorms(),
+            callbacks.KeepBest("loss", best="min"),
+            callbacks.ReduceRate("loss", best="min"),
+            callbacks.RateFinder(steps=3),
+        )
+        self.assertEqual(top(*added) - {"summaries"}, top())
+
     def test_a_variable_of_a_callback_is_saved_and_restored(self):
         class Counts(hooks.SessionRunHook):
             def begin(self):

@@ -3,6 +3,7 @@
 import tensorflow as tf
 
 from towers.callbacks.base import TrainingRun
+from towers.layout import graph_names
 from towers.optimizers.learning_rate import ADJUSTMENT
 
 v1 = tf.compat.v1
@@ -18,7 +19,7 @@ class RateAdjustment:
     def __init__(self, run: TrainingRun):
         variable = run.train.saved[ADJUSTMENT]
         assert isinstance(variable, tf.Variable)
-        with tf.device(variable.device):
+        with tf.device(variable.device), v1.name_scope(graph_names.VARIABLES):
             self._value = variable.read_value()
             self._given = v1.placeholder(tf.float32, [2])
             self._assign = variable.assign(self._given, read_value=False)

@@ -86,10 +86,14 @@ def attach(
         for callback in callbacks:
             callback.add_to_graph(run)
         variables = [v for v in v1.global_variables() if v.ref() not in before]
-        initializer = tf.group(train.initializer, v1.variables_initializer(variables))
+        initializer = train.initializer
+        if variables:
+            with v1.name_scope(graph_names.VARIABLES):
+                theirs = v1.variables_initializer(variables)
+                initializer = tf.group(initializer, theirs)
     names = [checkpoint_name(v).removeprefix(CALLBACKS) for v in variables]
-    theirs = {CALLBACKS + name: v for name, v in zip(names, variables)}
-    saved = train.saved | theirs
+    added = {CALLBACKS + name: v for name, v in zip(names, variables)}
+    saved = train.saved | added
     return callbacks, train._replace(saved=saved, initializer=initializer)
 
 
