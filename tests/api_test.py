@@ -125,7 +125,7 @@ class CallsTest(parameterized.TestCase):
         lambda seen: lambda: seen,
         lambda seen: lambda train: (seen,),
     )
-    def test_callbacks(self, made):
+    def test_callbacks(self, make):
         seen = []
 
         class Sees(tf.compat.v1.train.SessionRunHook):
@@ -133,7 +133,7 @@ class CallsTest(parameterized.TestCase):
                 seen.append((step, metrics["error"]))
 
         data = from_arrays(*_rows(1))
-        outcome = _fit(data, validation_data=data, callbacks=made(Sees()))
+        outcome = _fit(data, validation_data=data, callbacks=make(Sees()))
         self.assertEqual(seen, [(outcome.step, outcome.metrics["error"])])
 
     def test_a_callback_that_fails_is_a_value_error(self):

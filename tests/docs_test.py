@@ -259,6 +259,23 @@ class SnippetsTest(tf.test.TestCase):
         lines = self._trained("prices", source, "net", "--num_batches=10")
         self.assertIn("total examples/sec", lines)
 
+    def test_callbacks(self):
+        [source] = _snippets("docs/callbacks.md")
+        folder = self.create_tempdir()
+        path = folder.create_file("mine.py", source).full_path
+        train_dir = os.path.join(folder, "run")
+        flags = ["--num_batches=20", "--eval_during_training_every_n_steps=10"]
+        flags += ["--model=mlp", "--device=cpu", "--num_gpus=2"]
+        flags += [f"--train_dir={train_dir}", f"--callbacks={path}:callbacks"]
+        with (
+            mock.patch.dict(os.environ, {"TFDS_DATA_DIR": digit_runs.data_dir()}),
+            contextlib.redirect_stdout(io.StringIO()),
+        ):
+            self.assertEqual(train.main(["train", *flags]), 0)
+        with open(os.path.join(train_dir, "log.csv")) as file:
+            self.assertLen(file.readlines(), 7)  # a title, 3 steps, 3 evaluations
+        self.assertTrue(os.path.exists(os.path.join(train_dir, "best", "checkpoint")))
+
     def test_metrics(self):
         [source] = _snippets("docs/evaluation.md")
         flags = ["--num_batches=10", "--num_warmup_batches=0", "--eval_at_end"]

@@ -70,6 +70,12 @@ class RateFinderTest(metric_runs.MetricRuns):
         self.assertEqual(values.pop("callbacks/rate").tolist(), [1.0, 0.0])
         trainer.assert_same_bits(values, plain)
 
+    def test_a_training_that_is_shorter_has_all_rates(self):
+        finder = RateFinder(steps=500, lowest=1e-6, highest=1e-3)
+        self.train(finder, num_batches=None, num_epochs=0.2, eval_at_end=False)
+        self.assertLess(len(finder.rates), 20)
+        np.testing.assert_allclose(finder.rates[-1], 1e-3)
+
     def test_a_run_that_goes_on_has_no_test(self):
         self.train()
         finder = RateFinder(steps=5)

@@ -31,7 +31,7 @@ class RateFinder(Callback):
         default, or in the current folder.
       lowest: rate of the first step.
       highest: rate of the last step.
-      steps: how many.
+      steps: how many; no more than the training has.
 
     Attributes:
       rates: of the steps that were taken.
@@ -58,7 +58,7 @@ class RateFinder(Callback):
         if steps < 3:
             raise ValueError(f"RateFinder: steps is {steps}, and must be at least 3")
         self._path = path
-        self._rates = np.geomspace(lowest, highest, steps).tolist()
+        self._range, self._steps = (lowest, highest), steps
         self.rates: list[float] = []
         self.losses: list[float] = []
         self.suggestion: float | None = None
@@ -101,12 +101,12 @@ class RateFinder(Callback):
 
     def _take_steps(self, session: v1.Session) -> None:
         train, limit = self._run.train, self._run.train.options.limit
-        most = len(self._rates)
+        steps = self._steps
         if limit is not None:  # later examples weigh nothing
-            most = min(most, limit // train.examples_per_step)
+            steps = min(steps, max(limit // train.examples_per_step, 1))
         take = session.make_callable([train.loss, train.step])
         mean, lowest = 0.0, np.inf
-        for rate in self._rates[:most]:
+        for rate in np.geomspace(*self._range, steps).tolist():
             self._rate.write(session, 0.0, rate)
             loss, _ = take()
             mean = _SMOOTHING * mean + (1.0 - _SMOOTHING) * float(loss)
@@ -121,7 +121,7 @@ class RateFinder(Callback):
         log, path = self._run.log, self._path
         path = path or os.path.join(self._run.train_dir or "", "rates.svg")
         if len(self.rates) < 3:
-            log(f"RateFinder: the loss diverges from {self._rates[0]:g} on")
+            log(f"RateFinder: the loss diverges from {self._range[0]:g} on")
             return
         self.suggestion = _steepest(self.rates, self.losses)
         best = self.rates[int(np.argmin(self.losses))]
