@@ -11,9 +11,7 @@ import tensorflow as tf
 from absl.testing import parameterized
 
 from flags import config
-from models import language
-from models.inputs import Tokens
-from models.model import Model, Recipe, Schedule
+from models.model import Model
 from tests import flag_lines, trainer
 from towers import planning, verify
 from towers.variable_update import modes, synchronous
@@ -100,25 +98,6 @@ def unchained() -> Model:
         return nn.dense(tf.concat([x, kept["x"]], 1), nn.num_classes)
 
     return trainer.model_of(first, last, name="unchained")
-
-
-def words() -> Model:
-    """A table that is looked up, and a classifier."""
-
-    def embedding(x, nn):
-        return nn.embedding(x, nn.variable("tokens", [11, 6]))
-
-    def logits(x, nn):
-        return nn.dense(x, 11)
-
-    return Model(
-        name="words",
-        blocks=(("embedding", embedding), ("logits", logits)),
-        inputs=Tokens(length=5, num_classes=11),
-        recipe=Recipe(batch_size=4, schedule=Schedule(rates=(0.1,))),
-        loss=language.mean_cross_entropy,
-        metrics=language.bits_per_token,
-    )
 
 
 def rectified() -> Model:
@@ -236,7 +215,7 @@ class VerifyTest(parameterized.TestCase):
         small += ["--all_reduce_spec=tree", "--gradient_repacking=0"]
         small += ["--agg_small_grads_max_bytes=0"]
         modes = "--variable_update=parameter_server,replicated,staged"
-        flags = ["--model=tests.verify_test:words", *small]
+        flags = ["--model=tests.embedding_models:untied", *small]
         status, lines, errors = _run(*flags, modes)
         self.assertEqual((status, errors), (0, []))
         second = lines[1].index("reduction")
