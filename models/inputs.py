@@ -178,7 +178,7 @@ def _spelled(tensor: Any, shape: tf.TensorShape) -> str:
     return f"{tensor.dtype.name} {list(shape)}"
 
 
-def _check_spec(what: str, spec: Any) -> None:
+def _check_spec(what: str, spec: object) -> None:
     """Refuses anything but a `tf.TensorSpec` with a number dtype and a static shape.
 
     Raises:

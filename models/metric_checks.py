@@ -37,7 +37,7 @@ def comparisons_checked() -> Iterator[None]:
                 )
 
 
-def check_name(model: str, name: Any) -> None:
+def check_name(model: str, name: object) -> None:
     """Checks that a metric or a picture of a model can have a name."""
     if not isinstance(name, str) or not NAME.fullmatch(name):
         raise ValueError(

@@ -37,7 +37,7 @@ class SignatureError(ValueError):
       place: `file:line` of its definition, or "" if that is not in the user's code.
     """
 
-    def __init__(self, words: str, function: Any):
+    def __init__(self, words: str, function: Callable[..., Any]):
         super().__init__(words)
         self.place = defined(function)
 

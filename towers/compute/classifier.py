@@ -18,6 +18,8 @@ from typing import Any, NamedTuple, NoReturn
 import tensorflow as tf
 
 from flags.problem import wrong_setting
+from models.layers import Layers
+from models.logits import Product
 from towers.compute import deterministic_sum, kernels
 from towers.layout.parts import Split
 from towers.layout.placeholders import shard
@@ -40,7 +42,7 @@ class ClassifierShard(NamedTuple):
 
 def shard_logits(
     outputs: Any,
-    nn: Any,
+    nn: Layers,
     parts: Mapping[str, Sequence[tf.Tensor]],
     shards: Shards | None,
 ) -> Any:
@@ -67,7 +69,7 @@ def shard_logits(
     return tf.nest.map_structure(lambda y: logits if y is last.y else y, outputs)
 
 
-def _by_classes(last: Any, parts: Mapping[str, Sequence[tf.Tensor]]) -> bool:
+def _by_classes(last: Product, parts: Mapping[str, Sequence[tf.Tensor]]) -> bool:
     """Whether a layer's weights are sharded by classes."""
     axis = 1 if last.transposed else 0
     kernels = parts.get(last.kernel.name, [last.kernel])

@@ -46,6 +46,7 @@ from towers.compute.sync_batch_norm import (
 from towers.compute.traced import TracedGraph
 from towers.compute.variable_getter import VariableLookup, VariablePlaceholders
 from towers.data import nests
+from towers.data.inputs import NamedSource
 from towers.data.source import classes
 from towers.layout import shards
 from towers.layout.parts import Split
@@ -287,7 +288,7 @@ def splits(task: TowerSpec, features: Any) -> dict[str, Split]:
     return shards.splits(task.shards, *_try(task, features), task.model.name)
 
 
-def check_batch_norm(batch_norm: str, model: Model, source: Any) -> None:
+def check_batch_norm(batch_norm: str, model: Model, source: NamedSource) -> None:
     """Refuses synchronized batch norm for a model without any, by a trial run of it.
 
     Args:

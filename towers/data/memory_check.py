@@ -3,11 +3,11 @@
 import functools
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from flags.config import Config
 from flags.problem import wrong_setting
 from towers.data import nests
+from towers.data.inputs import NamedSource
 from towers.errors import memory_limits
 from towers.errors.memory_limits import Limit
 
@@ -15,7 +15,7 @@ _INT_LIMIT = 2**31  # TensorFlow counts the rows of a batch in an int32
 
 
 def check_batches(
-    config: Config, batch_size: int, num_towers: int, source: Any
+    config: Config, batch_size: int, num_towers: int, source: NamedSource
 ) -> None:
     """Checks that the batches that this process reads in a step fit into memory.
 

@@ -235,7 +235,7 @@ def specs(request: Request) -> tuple[Any, Any]:
     return tf.TensorSpec(request.shape, dtype), labels
 
 
-def classes(source: Source, model: Any) -> int | tuple[int, int]:
+def classes(source: Source, model: Model) -> int | tuple[int, int]:
     """The number of classes, or (users, items), of a model's outputs.
 
     Args:

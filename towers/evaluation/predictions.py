@@ -17,6 +17,7 @@ from towers.layout.graph_names import EVALUATION
 from towers.planning import Plan
 from towers.session.progress import Console
 from towers.session.stop import StopOnSignal
+from towers.variable_update.base import VariableUpdate
 
 v1 = tf.compat.v1
 
@@ -29,7 +30,9 @@ class PredictionGraph(NamedTuple):
     num_examples: int
 
 
-def attach(plan: Plan, variables: Any) -> PredictionGraph:
+def attach(
+    plan: Plan, variables: VariableUpdate | eval_graph.AveragedVariables
+) -> PredictionGraph:
     """Adds towers that predict the evaluation split to the current graph.
 
     Args:
