@@ -62,7 +62,7 @@ def find(name: str, *, splits: Sequence[str], data_dir: str = "") -> Records:
         examples, or it cannot be prepared here.
     """
     builder, keys = prepared(name, data_dir, _image_and_label)
-    split = _split(name, builder.info, splits)
+    split = find_split(name, builder.info, splits)
     records = from_tfds(builder, split, keys=keys)
     if records.num_examples < 1:  # as in train[5:2], for which TFDS counts negatively
         raise _wrong(name, f"there is no example in split {' or '.join(splits)}")
@@ -209,7 +209,7 @@ def _image_and_label(name: str, info: tfds.core.DatasetInfo) -> tuple[str, str]:
     return keys
 
 
-def _split(name: str, info: tfds.core.DatasetInfo, splits: Sequence[str]) -> Any:
+def find_split(name: str, info: tfds.core.DatasetInfo, splits: Sequence[str]) -> Any:
     """The first of `splits` that the data set has."""
     for split in splits:
         with contextlib.suppress(KeyError, ValueError, NotImplementedError):

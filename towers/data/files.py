@@ -63,6 +63,35 @@ def from_files(
             f"{names[is_record.index(False)]} is no .tfrecord; read them apart"
         )
     files = _Records(names) if all(is_record) else _Whole(names)
+    return _examples(files, parse, augment, num_classes)
+
+
+def from_records(spans: Sequence[Any], parse: Callable[[tf.Tensor], Any]) -> Examples:
+    """The records of TFRecord files, or of parts of them.
+
+    Args:
+      spans: each with the `filename`, how many records to `skip` and how many to
+        `take` after them, -1 for all; as TFDS's `FileInstruction`.
+      parse: as `from_files` takes it, of a record.
+
+    Raises:
+      ValueError: as of `from_files`.
+    """
+    names = [os.fspath(span.filename) for span in spans]
+    for name in names:
+        if not os.path.isfile(name):
+            raise ValueError(f"there is no file {name}")
+    cuts = [(span.skip, span.take) for span in spans]
+    return _examples(_Records(names, cuts), parse, None, None)
+
+
+def _examples(
+    files: Any,
+    parse: Callable[[tf.Tensor], Any],
+    augment: Callable[..., Any] | None,
+    num_classes: int | None,
+) -> Examples:
+    """What `from_files` returns, of `_Whole` or `_Records`."""
 
     def read(number: tf.Tensor) -> Parts:
         return _parsed("parse", parse, files.read(number))
@@ -111,13 +140,20 @@ class _Whole:
 class _Records:
     """The records of TFRecord files.
 
+    Args:
+      names: of the files.
+      cuts: for each file, records to skip, and to take after them, -1 for all.
+
     Raises:
       ValueError: a file ends within a record, or there is none.
     """
 
-    def __init__(self, names: list[str]):
+    def __init__(self, names: list[str], cuts: Sequence[tuple[int, int]] = ()):
         self._names = names
+        self._skipped = [skip for skip, _ in cuts] or [0] * len(names)
         offsets = [_offsets(name) for name in names]
+        for index, (skip, take) in enumerate(cuts):
+            offsets[index] = offsets[index][skip:][: take if take >= 0 else None]
         self._first = np.cumsum([0, *map(len, offsets)])
         self._offsets = np.concatenate(offsets)
         self.count = len(self._offsets)
@@ -143,7 +179,8 @@ class _Records:
     def place(self, number: int) -> str:
         """Where an example is, in words."""
         file = int(np.searchsorted(self._first, number, side="right")) - 1
-        return f"record {number - self._first[file]} of {self._names[file]}"
+        record = number - self._first[file] + self._skipped[file]
+        return f"record {record} of {self._names[file]}"
 
 
 def _offsets(name: str) -> np.ndarray:

@@ -23,6 +23,7 @@ from flags.sections import DataFlags
 from models.model import Model
 from towers.data import (
     catalog,
+    named_features,
     own_data,
     preprocessing,
     ratings,
@@ -323,22 +324,17 @@ def _named(
             "candidates, is evaluated",
             "leave the flag out",
         )
-    examples = KINDS[request.kind](name, request, splits=splits)
-    return DatasetSource(examples, request, training=training)
+    if request.kind == "examples":
+        examples = named_features.find(name, request, splits=splits)
+        source = ExampleSource(examples, request, training=training)
+        source.name = name
+        return source
+    split_records = KINDS[request.kind](name, request, splits=splits)
+    return DatasetSource(split_records, request, training=training)
 
 
 def _images(name: str, request: Request, *, splits: Sequence[str]) -> Records:
     return catalog.find(name, splits=splits, data_dir=request.data_dir or "")
-
-
-def _examples(name: str, request: Request, *, splits: Sequence[str]) -> Records:
-    del request, splits
-    raise wrong_setting(
-        "data_name",
-        name,
-        f"the model's inputs are tf.TensorSpecs, and {name} has no data by them",
-        "name data of its own, or leave it out for synthetic data",
-    )
 
 
 def _synthetic(
@@ -353,7 +349,6 @@ KINDS: dict[str, Callable[..., Records]] = {
     "images": _images,
     "tokens": text.find,
     "pairs": ratings.find_ratings,
-    "examples": _examples,
 }
 
 # name -> function: (name, request, split, training) -> source.  Other names are those
