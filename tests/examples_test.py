@@ -1,6 +1,7 @@
 """The programs in examples/ run as they stand there."""
 
 import contextlib
+import glob
 import importlib.util
 import io
 import os
@@ -15,6 +16,7 @@ from towers.gradients.reduction import REDUCTIONS
 
 # Example -> a pattern that its output must match.
 _SHOWN = {
+    "autoencoder": r"bound -2\d\.\d nats",
     "ctc": r"[789]\d\.\d% of 355 lines",
     "indexed_data": r"accuracy 0\.[89]",
     "regression": r"differ by \d\.\de-0[5-9] at most",
@@ -55,6 +57,8 @@ class ExamplesTest(parameterized.TestCase):
         ):
             self.assertIn(importlib.import_module(name).main(), (None, 0))
         self.assertRegex(printed.getvalue(), _SHOWN[name])
+        if name == "autoencoder":
+            self.assertLen(glob.glob("autoencoder_run/eval/digits-*.png"), 4)
         if name == "pipeline_gantt":
             self.assertTrue(os.path.exists("pipeline_report/gantt.svg"))
 
