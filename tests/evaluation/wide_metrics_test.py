@@ -180,6 +180,23 @@ class PicturesTest(parameterized.TestCase):
         bright = np.floor(_IMAGES[:64] * 255) / 255
         np.testing.assert_allclose(result.pictures["bright"], bright, rtol=1e-6)
 
+    def test_random_numbers_are_the_same_each_time(self):
+        """As those of a variational autoencoder; in stages, too."""
+
+        def noise(x, nn):
+            hidden, image = x
+            return _heads((hidden, nn.normal(image)), nn)
+
+        blocks = (("body", _body), ("noise", noise))
+        model = dataclasses.replace(_model(), blocks=blocks)
+        first, *others = (
+            _evaluated(model=model, **_WAYS[way])[0].pictures["inputs"]
+            for way in ("1x100", "1x100", "3x8", "stages")
+        )
+        self.assertAlmostEqual(np.std(first), 1, delta=0.1)
+        for other in others:
+            np.testing.assert_allclose(other, first, rtol=1e-6)
+
     def test_are_not_more_than_there_are_examples(self):
         result, _ = _evaluated(towers=2, batch_size=8, num_examples=11)
         np.testing.assert_array_equal(result.pictures["inputs"], _IMAGES[:11])
