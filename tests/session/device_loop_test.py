@@ -109,8 +109,8 @@ class DeviceLoopTest(parameterized.TestCase):
             saver = checkpoint.Checkpoints(directory, train.saved, finite=finite)
         train.graph.finalize()
 
-        def act(session, step):
-            result = eval_graph.run(evaluation, session, step)
+        def act(context, step):
+            result = eval_graph.run(evaluation, context.session, step)
             accuracies.append((step, result.means))
             return 0.0
 
