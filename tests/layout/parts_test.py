@@ -76,7 +76,9 @@ class _Trained:
             gradients = []
             for name in names:
                 gradients.append(2.0 * copy.read(name))
-            self.step = copy.update(gradients, names, update, tf.constant(0.1))
+            self.step = copy.optimizer.apply(
+                update, gradients, copy.pieces(["w"]), rate=tf.constant(0.1)
+            )
             plain = {checkpoint_name(v): v for v in v1.global_variables()}
             self.saved = parts.joined(plain, copy.wholes)
             self._start = v1.global_variables_initializer()

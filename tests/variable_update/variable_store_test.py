@@ -1,4 +1,4 @@
-"""One copy of the variables: initial values, reads, slots."""
+"""One copy of the variables: initial values, places, reads."""
 
 import numpy as np
 import tensorflow as tf
@@ -69,77 +69,20 @@ class CopyTest(tf.test.TestCase, parameterized.TestCase):
             places = [copy.variables[name].device[-1] for name in "abc"]
         self.assertEqual("".join(places), "010")
 
-    def test_two_updates_share_the_slots_and_have_rates_of_their_own(self):
-        update = Update("momentum", Piecewise((1.0,)))
+    def test_what_uses_a_large_value(self):
+        far, users = "/job:worker/task:1/device:CPU:0", {}
         with tf.Graph().as_default():
-            copy = variable_store.VariableStore(["/device:CPU:0"], seed=1)
-            zeros = v1.zeros_initializer()
-            copy.create("w", tf.TensorShape([2]), zeros, trainable=True)
-            copy.read("w")
-            ones = [tf.ones([2])]
-            steps = [copy.update(ones, ["w"], update, rate) for rate in (1.0, 0.5)]
-            names = [v.op.name for v in v1.global_variables()]
-            with v1.Session() as session:
-                session.run(v1.global_variables_initializer())
-                values = []
-                for step in steps:
-                    session.run(step)
-                    values.append(session.run(copy.variables["w"]))
-        self.assertEqual(names, ["variables/w", "variables/w/Momentum"])
-        # Nesterov: slot 1, then 1.9; w -= rate x (gradient + 0.9 x slot).
-        np.testing.assert_allclose(values[0], -1.9 * np.ones(2), rtol=1e-6)
-        np.testing.assert_allclose(values[1], -(1.9 + 0.5 * 2.71) * np.ones(2), 1e-6)
-
-    @parameterized.parameters(
-        (dict(clip_value=2.0), [-2.0, 2.0]),  # not 0.5 x 6 - 2, not 0.5 x -8 + 2
-        (dict(clip_norm=2.5), [-1.5, 2.0]),
-    )
-    def test_clips_what_weight_decay_has_been_added_to(self, limits, gradient):
-        update = Update("sgd", Piecewise((1.0,)), weight_decay=0.5, **limits)
-        start = np.array([6.0, -8.0], np.float32)
-        with tf.Graph().as_default(), v1.Session() as session:
-            copy = variable_store.VariableStore(["/device:CPU:0"], seed=1)
-            copy.create(
-                "w", tf.TensorShape([2]), tf.constant_initializer(start), trainable=True
-            )
-            # Decayed they are -3 and 4, of the norm 5.
-            step = copy.update([tf.constant([-6.0, 8.0])], ["w"], update, 1.0)
-            session.run(v1.global_variables_initializer())
-            session.run(step)
-            value = session.run(copy.variables["w"])
-        np.testing.assert_array_equal(value, start - gradient)
-
-    def test_no_gradient_at_all_is_refused(self):
-        with tf.Graph().as_default():
-            copy = variable_store.VariableStore(["/device:CPU:0"], seed=1)
-            copy.create("w", tf.TensorShape([2]), None, trainable=True)
-            update = Update("momentum", Piecewise((1.0,)))
-            with self.assertRaisesRegex(ValueError, "no variable gets a gradient"):
-                copy.update([None], ["w"], update, 1.0)
-
-    def test_a_gradient_waits_for_those_that_hold_the_value(self):
-        far, holders = "/job:worker/task:1/device:CPU:0", {}
-        with tf.Graph().as_default() as graph:
             copy = variable_store.VariableStore([["/device:CPU:0"]], seed=1)
-            for name, size in (("large", 2**20), ("small", 8), ("rows", 2**20)):
+            for name, size in (("small", 8), ("large", 2**20), ("unread", 2**20)):
                 copy.create(name, tf.TensorShape([size]), None, trainable=True)
-                copy.read(name)
+            copy.read("small")
             for device in ("/device:CPU:1", "/device:CPU:2", far):
                 with tf.device(device):
-                    holders[device] = tf.square(copy.read("large"))
-            rows = tf.IndexedSlices(tf.ones([1]), tf.constant([3]))
-            gradients = [tf.ones([2**20]), tf.ones([8]), rows]
-            names, towers = ["large", "small", "rows"], {"/device:CPU:1", far}
-            large, *others = copy.once_free(gradients, names, towers)
-        known = {node.name: node for node in graph.as_graph_def().node}
-        needed = nodes.needed_by(known, [large.op.name])
-        self.assertIn(gradients[0].op.name, needed)
-        for device, holder in holders.items():
-            waits = device == "/device:CPU:1"  # not for another's, nor for a transfer
-            self.assertEqual(holder.op.name in needed, waits, msg=device)
-        self.assertEqual(
-            [id(gradient) for gradient in others], [id(g) for g in gradients[1:]]
-        )
+                    users[device] = tf.square(copy.read("large")).op
+            names = ["small", "large", "unread"]
+            # Not what another tower does, nor a transfer.
+            used = copy.users(names, {"/device:CPU:1", far})
+        self.assertEqual(used, {1: [users["/device:CPU:1"]]})
 
     def test_no_variable_changes_before_it_has_been_read(self):
         """Also by a gradient that does not depend on the value."""
@@ -148,7 +91,11 @@ class CopyTest(tf.test.TestCase, parameterized.TestCase):
             copy.create("w", tf.TensorShape([2]), None, trainable=True)
             read = copy.read("w")
             update = Update("sgd", Piecewise((1.0,)))
-            copy.update([tf.ones([2])], ["w"], update, tf.constant(1.0))
+            variables, rate = copy.pieces(["w"]), tf.constant(1.0)
+            gradients = [tf.ones([2])]
+            copy.optimizer.apply(
+                update, gradients, variables, rate=rate, reads=copy.reads
+            )
             known = {node.name: node for node in graph.as_graph_def().node}
             kind = "ResourceApplyGradientDescent"
             [change] = [node.name for node in known.values() if node.op == kind]

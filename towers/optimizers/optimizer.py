@@ -9,11 +9,13 @@ import tensorflow as tf
 
 from flags.problem import wrong_setting
 from towers.errors.explain import first_few
-from towers.layout import parts
+from towers.layout import graph_names, parts
 from towers.optimizers import adamw_lars_lamb, sparse_updates
 from towers.optimizers.adamw_lars_lamb import DecayPlace, WeightDecay
 from towers.optimizers.learning_rate import AdjustableRate
 from towers.optimizers.rates_by_variable import Rate, RatesByVariable, model_name
+
+v1 = tf.compat.v1
 
 MeanGradient: TypeAlias = tf.Tensor | tf.IndexedSlices | None
 
@@ -317,3 +319,64 @@ def _map_values(
         return tf.IndexedSlices(values, gradient.indices, gradient.dense_shape)
     with tf.device(gradient.device):
         return change(gradient)
+
+
+class CopyOptimizer:
+    """Updates one copy of the variables; all its updates share the slots.
+
+    Args:
+      prefix: of the variables' names in the graph, which the model's lack.
+    """
+
+    def __init__(self, prefix: str = ""):
+        self._prefix = prefix
+        self._optimizer: RatesByVariable | None = None
+        self._rate: tf.Tensor | None = None
+
+    def apply(
+        self,
+        update: Update,
+        gradients: Sequence[MeanGradient],
+        variables: Sequence[tf.Variable],
+        *,
+        rate: tf.Tensor,
+        reads: Sequence[tf.Tensor] = (),
+    ) -> tf.Operation:
+        """Applies weight decay, clipping and optimizer.
+
+        Args:
+          update: optimizer, weight decay and clipping.
+          gradients: one per variable: tensor, `IndexedSlices` or None.
+          variables: that are updated.
+          rate: float32 scalar, the learning rate.
+          reads: of the variables' values in the same step.
+
+        Raises:
+          ValueError: all gradients are None.
+        """
+        update = dataclasses.replace(update, prefix=self._prefix)
+        devices = {variable.device for variable in variables}
+        # Scalars for all variables are on their common device, or on that of the rate.
+        # Tensors as large as a variable have their device set where they are made.
+        with tf.device(devices.pop() if len(devices) == 1 else rate.device):
+            gradients = update.clip(update.decay(gradients, variables))
+            pairs = [
+                p for p in zip(gradients, variables, strict=True) if p[0] is not None
+            ]
+            if not pairs:
+                raise ValueError(
+                    "no variable gets a gradient from the loss: nothing could be "
+                    "trained"
+                )
+            self._rate = rate
+            if self._optimizer is None:
+                self._optimizer = update.make(lambda: self._rate)
+            # A gradient may not depend on its variable's value; still the variable must
+            # not be updated before every tower has read it.
+            with tf.control_dependencies([tf.group(*reads)]):
+                with v1.name_scope(self._optimizer.get_name()) as scope:
+                    pass
+                # Adam names its powers of beta by the current scope, and slots by
+                # variables.
+                with v1.name_scope(graph_names.VARIABLES):
+                    return self._optimizer.apply_gradients(pairs, name=scope)

@@ -7,7 +7,7 @@ built: whole, in stages, or as a loop over micro-batches.
 
 import dataclasses
 from collections.abc import Callable, Collection, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import tensorflow as tf
 
@@ -18,12 +18,16 @@ from towers.compute.tower import Gradient, Tower
 from towers.gradients.exchange import DEFAULT, GradientExchange
 from towers.layout import parts
 from towers.layout.graph_names import checkpoint_name
-from towers.layout.parts import Parts, Split
+from towers.layout.parts import Parts
 from towers.layout.placement import Placement
 from towers.optimizers.optimizer import Update
 from towers.variable_update.fixed_copies import FixedCopies
 from towers.variable_update.step_quota import QuotaBoard
-from towers.variable_update.variable_store import copy_to
+from towers.variable_update.variable_store import VariableStore, copy_to
+
+v1 = tf.compat.v1
+
+ByCopy: TypeAlias = Sequence[Sequence[Gradient]]  # [copies][variables], parts by part
 
 
 class VariableUpdate:
@@ -56,13 +60,14 @@ class VariableUpdate:
         tower's.
       wholes: name -> parts of each partitioned variable; of replicas, the first
         tower's.
+      store: of the variables that are saved.
+      replica_stores: of each tower's replicas of the trained ones; [] without replicas.
       replicas: name -> replicas in tower order, of variables, parts and slots.
       saved_replicas: how many of them, from the first on, are saved.
       carried: name -> each tower's variable for a value that one step passes to the
         next, such as a deferred gradient; the first tower's are saved.
       carries: the prefix of their names in a checkpoint.
       staged_reads: name -> for each tower what it reads instead of the variable.
-      stages: name -> the first stage that reads the variable.
       fixed: the towers' copies of what no step changes.
       staleness: int64 scalar of each asynchronous tower's update.
       board: shares the steps among several asynchronous clients; None otherwise.
@@ -97,15 +102,19 @@ class VariableUpdate:
         self.placement = placement
         self.exchange = exchange
         self.seed = seed
-        self.variables: dict[str, tf.Variable] = {}
-        self.wholes: dict[str, Parts] = {}
+        self.store, self.replica_stores = self._stores()
+        self.variables, self.wholes = self.store.variables, self.store.wholes
         self.replicas: dict[str, list[tf.Variable]] = {}
         self.carried: dict[str, list[tf.Variable]] = {}
         self.staged_reads: dict[str, list[tf.Tensor]] = {}
-        self.stages: dict[str, int] = {}
         self.fixed = FixedCopies(placement)
         self.staleness: list[tf.Tensor] = []
-        self.board: QuotaBoard | None = None
+        apart = placement.clients > 1 and not self.together
+        self.board = QuotaBoard(placement) if apart else None
+
+    def _stores(self) -> tuple[VariableStore, list[VariableStore]]:
+        """What holds the saved variables, and what holds the towers' replicas."""
+        raise NotImplementedError
 
     @property
     def all_reduce_spec(self) -> str | None:
@@ -120,30 +129,37 @@ class VariableUpdate:
         initializer: Callable | None,
         *,
         trainable: bool,
-        stage: int = 0,
-        split: Split | None = None,
+        **options: Any,
     ) -> None:
-        """Creates a float32 variable unless one of this name exists.
+        """Creates a float32 variable, and its replicas if it is trained.
 
         Args:
-          name: of the variable.
-          shape: of its value.
-          initializer: as for `tf.compat.v1.get_variable`.
-          trainable: whether it is trained.
-          stage: the first stage of a tower that reads it.
-          split: how it is partitioned; None if it is not.
+          name, shape, initializer, trainable, **options: as `VariableStore.create` has
+            them; nothing is created where there is one of this name.
         """
-        raise NotImplementedError
+        options["trainable"] = trainable
+        created = self.store.create(name, shape, initializer, **options)
+        if not trainable:
+            return
+        options["trainable"] = self.store in self.replica_stores
+        start = v1.zeros_initializer()  # `sync` copies the saved value
+        replicas = [
+            created if s is self.store else s.create(name, shape, start, **options)
+            for s in self.replica_stores
+        ]
+        for piece in replicas[0] if replicas else ():
+            self.replicas[piece] = [pieces[piece] for pieces in replicas]
 
     def latest(self, name: str, tower: int) -> Any:
         """The value, or `Parts` of values, after the last update, for a tower."""
-        raise NotImplementedError
+        store = self.replica_stores[tower] if self.replica_stores else self.store
+        return (store if name in store.variables else self.store).read(name)
 
     def read(self, name: str, tower: int) -> Any:
         """The value, or `Parts` of values, that a tower reads in a training step."""
         if name in self.staged_reads:
             return self.staged_reads[name][tower]
-        fixed = self.fixed.read(name, tower, self.held, self.stages)
+        fixed = self.fixed.read(name, tower, self.held, self.store.stages)
         return self.latest(name, tower) if fixed is None else fixed
 
     def fix(self, names: Collection[str]) -> None:
@@ -152,7 +168,7 @@ class VariableUpdate:
 
     def held(self, name: str) -> tf.Variable | Parts:
         """The variable of this name, or its parts; of replicas, the first tower's."""
-        return self.wholes.get(name) or self.variables[name]
+        return self.store.held(name)
 
     def factored(self, names: Sequence[str]) -> dict[int, str]:
         """Index -> device, of variables whose gradients may be added as their factors.
@@ -186,11 +202,7 @@ class VariableUpdate:
         raise NotImplementedError
 
     def update(
-        self,
-        gradients: Sequence[Sequence[Gradient]],
-        names: Sequence[str],
-        update: Update,
-        rate: tf.Tensor,
+        self, gradients: ByCopy, names: Sequence[str], update: Update, rate: tf.Tensor
     ) -> list[tf.Operation]:
         """The update of all variables.
 

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from towers.layout import parts
 from towers.layout.placement import Placement
-from towers.variable_update.variable_store import VariableStore, copy_to
+from towers.variable_update.variable_store import copy_to, on_towers
 
 v1 = tf.compat.v1
 
@@ -27,10 +27,7 @@ class FixedCopies:
     def __init__(self, placement: Placement, names: Collection[str] = ()):
         self._placement = placement
         self._names = {name for name in names if not parts.is_part(name)}
-        self._stores = [
-            VariableStore(homes, 0, prefix=f"replica_{tower}/", shards=homes)
-            for tower, homes in enumerate(placement.replica_homes)
-        ]
+        self._stores = on_towers(placement)
         self._copies: dict[str, list[tf.Variable]] = {}  # the variable itself is first
 
     @property

@@ -6,7 +6,7 @@ the mean gradient at w on the step's batch, and update(w, g) is the optimizer's 
 from w with gradient g.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -19,7 +19,7 @@ from towers.layout import graph_names, parts
 from towers.layout.parts import Parts, Split
 from towers.layout.placement import Placement, host_of
 from towers.optimizers.optimizer import Update
-from towers.variable_update.step_quota import QuotaBoard
+from towers.variable_update.base import ByCopy
 from towers.variable_update.synchronous import ParameterServer, Replicated
 
 v1 = tf.compat.v1
@@ -49,11 +49,7 @@ class Asynchronous(ParameterServer):
     exact = False
     switch = Switch("parameter_server", "cross_replica_sync", False)
 
-    def __init__(self, placement: Placement, **options: Any):
-        super().__init__(placement, **options)
-        self._version: tf.Tensor | None = None
-        if placement.clients > 1:
-            self.board = QuotaBoard(placement)
+    _version: tf.Tensor | None = None
 
     def latest(self, name: str, tower: int) -> Any:
         """The value, read after the global step, so with at least that many updates."""
@@ -62,14 +58,10 @@ class Asynchronous(ParameterServer):
             step = v1.train.get_global_step()
             with tf.device(step.device), v1.name_scope(graph_names.READ):
                 self._version = step.read_value()
-        return self._copy.read(name, after=[self._version.op])
+        return self.store.read(name, after=[self._version.op])
 
     def update(
-        self,
-        gradients: Sequence[Sequence[Gradient]],
-        names: Sequence[str],
-        update: Update,
-        rate: tf.Tensor,
+        self, gradients: ByCopy, names: Sequence[str], update: Update, rate: tf.Tensor
     ) -> list[tf.Operation]:
         """One tower's update."""
         step = v1.train.get_global_step()
@@ -106,24 +98,16 @@ class Staged(ParameterServer):
         [self._filled] = _carried("filled", [], [placement.master])
 
     def create(
-        self,
-        name: str,
-        shape: tf.TensorShape,
-        initializer: Callable | None,
-        *,
-        trainable: bool,
-        stage: int = 0,
-        split: Split | None = None,
-        **options: Any,
+        self, name: str, shape: tf.TensorShape, *initializer: Any, **options: Any
     ) -> None:
-        """Makes the variable and, if it is trained, a staged copy for each tower."""
-        options |= dict(trainable=trainable, stage=stage, split=split)
-        super().create(name, shape, initializer, **options)
+        """Creates the one copy and, if it is trained, a staged one for each tower."""
+        super().create(name, shape, *initializer, **options)
+        stage, split = options.get("stage", 0), options.get("split")
         pieces, numbers, axis = [name], [stage], 0
         if split is not None:
             numbers, axis = list(range(split.count)), split.axis
             pieces = [parts.name_of(name, number) for number in numbers]
-        if not trainable or pieces[0] in self.carried:
+        if not options["trainable"] or pieces[0] in self.carried:
             return
         with self._graph.as_default(), v1.name_scope(graph_names.READ):
             for k, stages in enumerate(self.placement.stages):
@@ -138,11 +122,7 @@ class Staged(ParameterServer):
                     self.staged_reads.setdefault(piece, []).append(read)
 
     def update(
-        self,
-        gradients: Sequence[Sequence[Gradient]],
-        names: Sequence[str],
-        update: Update,
-        rate: tf.Tensor,
+        self, gradients: ByCopy, names: Sequence[str], update: Update, rate: tf.Tensor
     ) -> list[tf.Operation]:
         """The update, and the copies that the next step reads."""
         arrive, refills = transfer.Arrivals(), []
@@ -204,11 +184,7 @@ class Relaxed(Replicated):
     carries = "gradient"
 
     def update(
-        self,
-        gradients: Sequence[Sequence[Gradient]],
-        names: Sequence[str],
-        update: Update,
-        rate: tf.Tensor,
+        self, gradients: ByCopy, names: Sequence[str], update: Update, rate: tf.Tensor
     ) -> list[tf.Operation]:
         """Applies the deferred gradients, and defers this step's."""
         late: list[list[Gradient]] = []
@@ -232,7 +208,7 @@ class Relaxed(Replicated):
         """The variable of a deferred gradient, on the device of the replica or part."""
         if len(self.carried.get(name, ())) <= tower:
             whole = parts.whole_name(name)
-            held = self._copies[tower].held(whole)
+            held = self.replica_stores[tower].held(whole)
             devices = [piece.device for piece in parts.each(held)]
             names, axis = [whole], 0
             if isinstance(held, Parts):

@@ -1,7 +1,6 @@
 """The synchronous modes: all towers step together, on the variables of this step."""
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Collection, Sequence
 
 import tensorflow as tf
 
@@ -11,10 +10,9 @@ from towers.gradients.exchange import GradientExchange
 from towers.gradients.transfer import Arrivals
 from towers.layout import graph_names, parts
 from towers.layout.graph_names import checkpoint_name
-from towers.layout.placement import Placement
 from towers.optimizers.optimizer import Update
-from towers.variable_update.base import VariableUpdate
-from towers.variable_update.variable_store import VariableStore
+from towers.variable_update.base import ByCopy, VariableUpdate
+from towers.variable_update.variable_store import VariableStore, on_towers
 
 v1 = tf.compat.v1
 
@@ -38,66 +36,45 @@ class ParameterServer(VariableUpdate):
     )
     between_graph = True
 
-    def __init__(self, placement: Placement, **options: Any):
-        super().__init__(placement, **options)
-        self._copy = VariableStore(
-            placement.homes,
+    def _stores(self) -> tuple[VariableStore, list[VariableStore]]:
+        where, settings = self.placement, self.exchange
+        store = VariableStore(
+            where.homes,
             self.seed,
-            shards=placement.shard_homes,
-            variable_placement=self.exchange.variable_placement,
-            partition_bytes=self.exchange.partition_bytes,
+            shards=where.shard_homes,
+            variable_placement=settings.variable_placement,
+            partition_bytes=settings.partition_bytes,
         )
-        self.variables = self._copy.variables
-        self.wholes = self._copy.wholes
-        self.stages = self._copy.stages
-
-    def create(
-        self,
-        name: str,
-        shape: tf.TensorShape,
-        initializer: Callable | None,
-        *,
-        trainable: bool,
-        **options: Any,
-    ) -> None:
-        """Makes the variable."""
-        self._copy.create(name, shape, initializer, trainable=trainable, **options)
-
-    def latest(self, name: str, tower: int) -> Any:
-        """The value, which is read once a step for all towers."""
-        del tower
-        return self._copy.read(name)
+        return store, []
 
     def reduce(
         self, towers: Sequence[Tower], names: Sequence[str]
     ) -> list[list[Gradient]]:
         """The mean of each gradient, on its variable's device."""
         hosts = [self.placement.hosts[tower.index] for tower in towers]
-        pieces = self._copy.pieces(names)
+        pieces = self.store.pieces(names)
         with tf.name_scope(graph_names.REDUCTION):
             gradients = _gradients(towers, self.exchange)
+            if self.wholes:
+                gradients = [
+                    self.store.divide(of_tower, names, host)
+                    for of_tower, host in zip(gradients, hosts)
+                ]
             means = reduction.mean_of_towers(
-                [
-                    self._copy.divide(of_tower, names, h)
-                    for of_tower, h in zip(gradients, hosts)
-                ],
+                gradients,
                 [[piece.device] for piece in pieces],
                 names=[parts.whole_name(checkpoint_name(piece)) for piece in pieces],
                 hosts=hosts,
                 dtype=self.exchange.compact_gradient_transfer,
             )
             devices = {d for t in towers for d in self.placement.stages[t.index]}
-            return [self._copy.once_free([c[0] for c in means], names, devices)]
+            return [_once_free(self.store, [c[0] for c in means], names, devices)]
 
     def update(
-        self,
-        gradients: Sequence[Sequence[Gradient]],
-        names: Sequence[str],
-        update: Update,
-        rate: tf.Tensor,
+        self, gradients: ByCopy, names: Sequence[str], update: Update, rate: tf.Tensor
     ) -> list[tf.Operation]:
         """One update of each variable."""
-        return [self._copy.update(gradients[0], names, update, rate)]
+        return [_apply(self.store, gradients[0], names, update=update, rate=rate)]
 
 
 def _gradients(
@@ -108,6 +85,49 @@ def _gradients(
     if not exchange.sparse_to_dense_grads:
         return gradients
     return sparse.densify_all(gradients)
+
+
+def _once_free(
+    store: VariableStore,
+    gradients: Sequence[Gradient],
+    names: Sequence[str],
+    devices: Collection[str],
+) -> list[Gradient]:
+    """Delays the gradient of each large variable until its value is not in use.
+
+    TensorFlow copies a variable that is updated while its value is in use.  The
+    gradient with respect to a layer's input uses the value, and often still runs when
+    the gradient with respect to the variable is ready.  Waiting for all of the towers'
+    gradients instead would keep them all in memory.
+
+    Args:
+      store: of the variables.
+      gradients: one for each of its `pieces`: tensor, `IndexedSlices` or None.
+      names: of the variables.
+      devices: of the towers of this step; waiting for others would run them.
+    """
+    freed, pieces = list(gradients), store.pieces(names)
+    for index, users in store.users(names, devices).items():
+        if isinstance(gradient := freed[index], tf.Tensor):
+            with tf.device(pieces[index].device):
+                with tf.control_dependencies([tf.group(*users)]):
+                    freed[index] = tf.identity(gradient)
+    return freed
+
+
+def _apply(
+    store: VariableStore,
+    gradients: Sequence[Gradient],
+    names: Sequence[str],
+    *,
+    update: Update,
+    rate: tf.Tensor,
+) -> tf.Operation:
+    """The update of one copy."""
+    variables = store.pieces(names)
+    return store.optimizer.apply(
+        update, gradients, variables, rate=rate, reads=store.reads
+    )
 
 
 class Replicated(VariableUpdate):
@@ -128,43 +148,10 @@ class Replicated(VariableUpdate):
     )
     replicates = True
 
-    def __init__(self, placement: Placement, **options: Any):
-        super().__init__(placement, **options)
-        self._copies = [
-            VariableStore(
-                homes, self.seed, prefix=f"replica_{k}/" if k else "", shards=homes
-            )
-            for k, homes in enumerate(placement.replica_homes)
-        ]
-        self.variables = self._copies[0].variables
-        self.wholes = self._copies[0].wholes
-        self.stages = self._copies[0].stages
-
-    def create(
-        self,
-        name: str,
-        shape: tf.TensorShape,
-        initializer: Callable | None,
-        *,
-        trainable: bool,
-        **options: Any,
-    ) -> None:
-        """Makes the variable, and its replicas if it is trained."""
-        first, *others = self._copies
-        options["trainable"] = trainable
-        pieces = first.create(name, shape, initializer, **options)
-        start = v1.zeros_initializer()  # `sync` copies the first replica's value
-        if not trainable:
-            return
-        later = [copy.create(name, shape, start, **options) for copy in others]
-        for piece, variable in pieces.items():
-            replicas = [variable, *(pieces[piece] for pieces in later)]
-            self.replicas[checkpoint_name(variable)] = replicas
-
-    def latest(self, name: str, tower: int) -> Any:
-        """The value of the tower's own replica."""
-        has_replica = name in self._copies[tower].variables
-        return self._copies[tower if has_replica else 0].read(name)
+    def _stores(self) -> tuple[VariableStore, list[VariableStore]]:
+        homes = self.placement.replica_homes[0]
+        first = VariableStore(homes, self.seed, shards=homes)
+        return first, [first, *on_towers(self.placement)[1:]]
 
     def reduce(
         self, towers: Sequence[Tower], names: Sequence[str]
@@ -173,30 +160,32 @@ class Replicated(VariableUpdate):
         with tf.name_scope(graph_names.REDUCTION):
             means = reduction.mean_of_towers(
                 _gradients(towers, self.exchange),
-                [[c.variables[name].device for c in self._copies] for name in names],
+                [
+                    [c.variables[name].device for c in self.replica_stores]
+                    for name in names
+                ],
                 names=names,
                 hosts=[self.placement.hosts[tower.index] for tower in towers],
                 dtype=self.exchange.compact_gradient_transfer,
                 reduce_all=self.exchange.reduce_all(self.placement.hosts),
             )
             return [
-                self._copies[k].once_free([c[k] for c in means], names, devices)
-                for k, devices in enumerate(self.placement.stages)
+                _once_free(copy, [c[k] for c in means], names, devices)
+                for k, (copy, devices) in enumerate(
+                    zip(self.replica_stores, self.placement.stages)
+                )
             ]
 
     def update(
-        self,
-        gradients: Sequence[Sequence[Gradient]],
-        names: Sequence[str],
-        update: Update,
-        rate: tf.Tensor,
+        self, gradients: ByCopy, names: Sequence[str], update: Update, rate: tf.Tensor
     ) -> list[tf.Operation]:
         """An update of each replica."""
         changes, slots = [], []
         for k, of_tower in enumerate(gradients):
             before = {v.ref() for v in v1.global_variables()}
             with tf.device(self.placement.towers[k]):
-                changes.append(self._copies[k].update(of_tower, names, update, rate))
+                copy = self.replica_stores[k]
+                changes.append(_apply(copy, of_tower, names, update=update, rate=rate))
             slots.append([v for v in v1.global_variables() if v.ref() not in before])
         for replicas in zip(*slots):
             self.replicas[checkpoint_name(replicas[0])] = list(replicas)
@@ -220,47 +209,12 @@ class DistributedReplicated(ParameterServer):
     replicates = True
     saved_replicas = 0
 
-    def __init__(self, placement: Placement, **options: Any):
-        super().__init__(placement, **options)
-        self._replicas = [
-            VariableStore(homes, self.seed, prefix=f"replica_{k}/", shards=homes)
-            for k, homes in enumerate(placement.replica_homes)
-        ]
-
-    def create(
-        self,
-        name: str,
-        shape: tf.TensorShape,
-        initializer: Callable | None,
-        *,
-        trainable: bool,
-        **options: Any,
-    ) -> None:
-        """Makes the shadow copy and, if it is trained, its replicas."""
-        super().create(name, shape, initializer, trainable=trainable, **options)
-        start = v1.zeros_initializer()  # `sync` copies the shadow copy's value
-        if not trainable:
-            return
-        copies = [
-            copy.create(name, shape, start, trainable=False, **options)
-            for copy in self._replicas
-        ]
-        for piece in copies[0]:
-            self.replicas[piece] = [pieces[piece] for pieces in copies]
-
-    def latest(self, name: str, tower: int) -> Any:
-        """The value of the tower's own replica, if it is trained."""
-        copy = self._replicas[tower]
-        return (
-            copy.read(name) if name in copy.variables else super().latest(name, tower)
-        )
+    def _stores(self) -> tuple[VariableStore, list[VariableStore]]:
+        shadow, _ = super()._stores()
+        return shadow, on_towers(self.placement)
 
     def update(
-        self,
-        gradients: Sequence[Sequence[Gradient]],
-        names: Sequence[str],
-        update: Update,
-        rate: tf.Tensor,
+        self, gradients: ByCopy, names: Sequence[str], update: Update, rate: tf.Tensor
     ) -> list[tf.Operation]:
         """Updates the shadow copy, then copies it to the replicas."""
         changes = super().update(gradients, names, update, rate)
@@ -276,7 +230,7 @@ class DistributedReplicated(ParameterServer):
             with tf.control_dependencies(after):
                 value = parts.read(self.held(name))
             for copy, host, replica in zip(
-                self._replicas, self.placement.hosts, replicas
+                self.replica_stores, self.placement.hosts, replicas
             ):
                 value_here = arrive(value, host)
                 read = [copy.read(name)] if after else []
@@ -306,12 +260,12 @@ class Independent(Replicated):
         reduced = []
         with tf.name_scope(graph_names.REDUCTION):
             for tower, gradients in zip(towers, _gradients(towers, self.exchange)):
-                copy = self._copies[tower.index]
+                copy = self.replica_stores[tower.index]
                 homes = [[copy.variables[name].device] for name in names]
                 means = [
                     c[0]
                     for c in reduction.mean_of_towers([gradients], homes, names=names)
                 ]
                 devices = self.placement.stages[tower.index]
-                reduced.append(copy.once_free(means, names, devices))
+                reduced.append(_once_free(copy, means, names, devices))
         return reduced

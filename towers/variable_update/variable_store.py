@@ -1,6 +1,5 @@
 """One copy of the model's variables: created by name, read once a step, updated."""
 
-import dataclasses
 import itertools
 import zlib
 from collections.abc import Callable, Collection, Sequence
@@ -12,14 +11,14 @@ from towers.compute.tower import Gradient
 from towers.gradients import exchange
 from towers.layout import graph_names, parts
 from towers.layout.parts import Parts, Split
-from towers.layout.placement import host_of, task_of
-from towers.optimizers.optimizer import Update
+from towers.layout.placement import Placement, host_of, task_of
+from towers.optimizers.optimizer import CopyOptimizer
 
 v1 = tf.compat.v1
 
 
 # Bytes of a large variable, whose update waits until its value is no longer read (see
-# `once_free`).  For the many small ones waiting takes longer than a copy.  Copies of
+# `users`).  For the many small ones waiting takes longer than a copy.  Copies of
 # large ones fragment TensorFlow's memory: ResNet-50 on one tower took 5 % more.
 _LARGE = 2**18
 
@@ -49,6 +48,7 @@ class VariableStore:
       variables: model's name -> variable, parts by their own names.
       wholes: model's name -> parts of each partitioned variable.
       stages: model's name -> the first stage that reads the variable.
+      optimizer: updates the variables.
     """
 
     def __init__(
@@ -70,8 +70,7 @@ class VariableStore:
         self._prefix = prefix
         self._graph = v1.get_default_graph()
         self._reads: dict[str, Any] = {}
-        self._optimizer: v1.train.Optimizer | None = None
-        self._rate: tf.Tensor | None = None
+        self.optimizer = CopyOptimizer(prefix)
         self.variables: dict[str, tf.Variable] = {}
         self.wholes: dict[str, Parts] = {}
         self.stages: dict[str, int] = {}
@@ -87,6 +86,14 @@ class VariableStore:
         split: Split | None = None,
     ) -> dict[str, tf.Variable]:
         """Creates a variable, whole or partitioned, unless one of this name exists.
+
+        Args:
+          name: of the variable.
+          shape: of its value.
+          initializer: as for `tf.compat.v1.get_variable`.
+          trainable: whether it is trained.
+          stage: the first stage of a tower that reads it.
+          split: how it is partitioned; None: as `partition_bytes` says.
 
         Returns:
           name -> variable that it has created, parts by their own names.
@@ -176,8 +183,6 @@ class VariableStore:
           names: of the variables.
           host: CPU device beside the tower.
         """
-        if not self.wholes:
-            return list(gradients)
         return [
             piece
             for gradient, name in zip(gradients, names, strict=True)
@@ -199,100 +204,45 @@ class VariableStore:
                 self._reads[name] = parts.read(self.held(name))
         return self._reads[name]
 
-    def once_free(
-        self,
-        gradients: Sequence[Gradient],
-        names: Sequence[str],
-        devices: Collection[str],
-    ) -> list[Gradient]:
-        """Delays the gradient of each large variable until its value is not in use.
-
-        TensorFlow copies a variable that is updated while its value is in use.  The
-        gradient with respect to a layer's input uses the value, and often still runs
-        when the gradient with respect to the variable is ready.  Waiting for all of the
-        towers' gradients instead would keep them all in memory.
+    def users(
+        self, names: Sequence[str], devices: Collection[str]
+    ) -> dict[int, list[tf.Operation]]:
+        """What uses the value of each large variable in the variable's own memory.
 
         Args:
-          gradients: one for each of `pieces`: tensor, `IndexedSlices` or None.
           names: of the variables.
-          devices: of the towers of this step; waiting for others would run them.
+          devices: whose operations count.
+
+        Returns:
+          Index among `pieces` -> operations, of those that were read.
         """
         values = {
             piece.ref(): value
             for name, read in self._reads.items()
             for piece, value in zip(parts.each(self.held(name)), parts.each(read))
         }
-        freed: list[Gradient] = []
-        for gradient, piece in zip(gradients, self.pieces(names), strict=True):
-            is_read = piece.ref() in values and isinstance(gradient, tf.Tensor)
-            if is_read and _is_large(piece):
-                holders = [
-                    op
-                    for op in values[piece.ref()].consumers()
-                    if op.device in devices and _same_memory(op.device, piece.device)
-                ]
-                with tf.device(piece.device):
-                    with tf.control_dependencies([tf.group(*holders)]):
-                        gradient = tf.identity(gradient)
-            freed.append(gradient)
-        return freed
+        return {
+            index: [
+                op
+                for op in values[piece.ref()].consumers()
+                if op.device in devices and _same_memory(op.device, piece.device)
+            ]
+            for index, piece in enumerate(self.pieces(names))
+            if piece.ref() in values and _is_large(piece)
+        }
 
-    def update(
-        self,
-        gradients: Sequence[Gradient],
-        names: Sequence[str],
-        update: Update,
-        rate: tf.Tensor,
-    ) -> tf.Operation:
-        """Applies weight decay, clipping and optimizer.
+    @property
+    def reads(self) -> list[tf.Tensor]:
+        """The values that were read, partitioned ones as their parts."""
+        return [part for read in self._reads.values() for part in parts.each(read)]
 
-        Args:
-          gradients: one for each of `pieces`: tensor, `IndexedSlices` or None.
-          names: of the variables.
-          update: optimizer, weight decay and clipping.
-          rate: float32 scalar, the learning rate.
 
-        Raises:
-          ValueError: all gradients are None.
-        """
-        update = dataclasses.replace(update, prefix=self._prefix)
-        variables = self.pieces(names)
-        devices = {variable.device for variable in variables}
-        # Scalars for all variables are on their common device, or on that of the rate.
-        # Tensors as large as a variable have their device set where they are made.
-        with tf.device(devices.pop() if len(devices) == 1 else rate.device):
-            return self._apply(gradients, variables, update, rate)
-
-    def _apply(
-        self,
-        gradients: Sequence[Gradient],
-        variables: Sequence[tf.Variable],
-        update: Update,
-        rate: tf.Tensor,
-    ) -> tf.Operation:
-        gradients = update.clip(update.decay(gradients, variables))
-        self._rate = rate
-        if self._optimizer is None:
-            # One optimizer for all updates of these variables, so that they share
-            # slots.
-            self._optimizer = update.make(lambda: self._rate)
-        pairs = [
-            (g, v) for g, v in zip(gradients, variables, strict=True) if g is not None
-        ]
-        if not pairs:
-            raise ValueError(
-                "no variable gets a gradient from the loss: nothing could be trained"
-            )
-        # A gradient may not depend on its variable's value; still the variable must not
-        # be updated before every tower has read it.
-        reads = [part for read in self._reads.values() for part in parts.each(read)]
-        with tf.control_dependencies([tf.group(*reads)]):
-            with v1.name_scope(self._optimizer.get_name()) as scope:
-                pass
-            # Adam names its powers of beta by the current scope, and slots by
-            # variables.
-            with v1.name_scope(graph_names.VARIABLES):
-                return self._optimizer.apply_gradients(pairs, name=scope)
+def on_towers(placement: Placement) -> list[VariableStore]:
+    """For each tower, a store on its devices; what fills it decides the values."""
+    return [
+        VariableStore(homes, 0, prefix=f"replica_{tower}/", shards=homes)
+        for tower, homes in enumerate(placement.replica_homes)
+    ]
 
 
 def _is_large(variable: tf.Variable) -> bool:
