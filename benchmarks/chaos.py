@@ -1,20 +1,20 @@
-"""Kills tasks of a local cluster at random moments, and says what was lost.
+"""Kills tasks of a local cluster at random times and reports what was lost.
 
     python -m benchmarks.chaos --kills=100 --seeds=20 --out=/tmp/chaos.json
     python -m benchmarks.chaos --replication=between_graph --out=/tmp/between.json
 
-For each seed a cluster trains while one task after the other, drawn from all of them,
-is killed by SIGKILL: a random time after a step, or after the kill before, while the
-cluster still recovers from that.  At the end its variables must be those of the run
-that nobody disturbed, bit for bit; the exit status is 1 if they are not.
+For each seed a cluster trains while tasks, drawn at random from all of them, are killed
+by SIGKILL: a random time after a step or, while the cluster still recovers, after the
+previous kill.  At the end its variables must equal those of an undisturbed run bit for
+bit; otherwise the exit status is 1.
 
-The time from a kill to the next step is told in three parts: until the task that leads
-notices (when that one is killed, until its launcher does), until every task answers
-again, and until a line tells of steps after the last checkpoint was restored.  Kills
-while the cluster recovers have one time only.
+The time from a kill to the next step is given in three parts: until the task that runs
+the session notices (if it is killed itself: until its launcher notices), until every
+task answers again, and until the first line about steps after the last checkpoint was
+restored.  A kill during a recovery has only the total.
 
-With --out the same command goes on where it was stopped, and with --minutes it stops by
-itself: 100 kills take about half an hour of two cores.
+With --out the same command continues where it was stopped; with --minutes it stops by
+itself.  100 kills take about half an hour on two cores.
 """
 
 import argparse
@@ -39,7 +39,7 @@ from tests.processes import programs
 from towers.checkpoints import checkpoint
 
 _TASKS = {"ps": 2, "worker": 2}
-# Share of the kills that come while the cluster still recovers from the one before.
+# Share of the kills that come while the cluster still recovers from the previous one.
 _HASTY = 0.25
 
 
@@ -47,9 +47,9 @@ class ClusterMode(NamedTuple):
     """How workers train together.
 
     Attributes:
-      jobs: of the cluster, job -> number of tasks.
+      jobs: job of the cluster -> its number of tasks.
       flags: of the command line.
-      leader: the task that runs the session.
+      leader: (job, index) of the task that runs the session.
     """
 
     jobs: Mapping[str, int]
@@ -69,11 +69,12 @@ class Recovery(NamedTuple):
     """Seconds from a kill to the next step.
 
     Attributes:
-      what: kind of the task that was killed: ps, worker, or `who leads`.
+      what: kind of the task that was killed: ps, worker, or `who leads`, the task that
+        runs the session.
       whole: from the kill to the step.
-      parts: `whole` in three: until a task or launcher noticed, from there until every
-        task answered, and from there until the step; None if the cluster was still
-        recovering from an earlier kill.
+      parts: `whole` in three parts: until a task or launcher noticed, then until every
+        task answered, then until the step; None if the cluster was still recovering
+        from an earlier kill.
     """
 
     what: str
@@ -87,8 +88,8 @@ class Kill:
 
     Attributes:
       task: (job, index), as in ("worker", 1).
-      after: seconds from the last step, or with `hasty` from the last kill.
-      hasty: whether the cluster is still to recover from the last kill.
+      after: seconds from the last step; with `hasty`, from the last kill.
+      hasty: whether it comes before the cluster has recovered from the last kill.
     """
 
     task: tuple[str, int]
@@ -99,13 +100,13 @@ class Kill:
 def schedule(
     seed: int, kills: int, pause: float, jobs: Mapping[str, int]
 ) -> list[Kill]:
-    """Which task is killed when; the same for the same seed.
+    """Draws which task is killed when; the same for the same seed.
 
     Args:
       seed: of the draws.
-      kills: how many.
-      pause: the most that `Kill.after` may be, in seconds.
-      jobs: to draw from, job -> number of tasks.
+      kills: their number.
+      pause: upper limit of `Kill.after`, in seconds.
+      jobs: job -> number of tasks; every task is as likely.
     """
     draw = random.Random(seed)
     tasks = [(job, index) for job, count in jobs.items() for index in range(count)]
@@ -125,13 +126,13 @@ def disturbed(
     """Trains while tasks are killed.
 
     Args:
-      kills: one after the other.
+      kills: in order.
       directory: of the checkpoints.
       flags: of the command line.
-      leader: as `Way` has it.
+      leader: as in `ClusterMode`.
 
     Returns:
-      of each kill that none followed before the next step.
+      One recovery for each kill after which a step came before the next kill.
     """
     cluster = _launch(directory, flags, max_restarts=len(kills))
     delays = []
@@ -155,12 +156,12 @@ def disturbed(
 def recovery(
     cluster: programs.Program, kill: Kill, begun: float, *, leads: bool
 ) -> Recovery:
-    """How long a recovery took, by the times of the lines printed since the kill.
+    """Times a recovery by the lines printed since the kill.
 
     Args:
-      cluster: its last line is the first step line since.
+      cluster: the last line it printed is the first step line since the kill.
       kill: the kill.
-      begun: its time, of `time.monotonic`.
+      begun: its time, by `time.monotonic`.
       leads: whether the task that was killed runs the session.
     """
     since = [pair for pair in zip(cluster.times, cluster.lines) if pair[0] >= begun]
@@ -185,7 +186,7 @@ def undisturbed(directory: str, flags: Sequence[str]) -> None:
 
 
 def saved(directory: str) -> dict[str, str]:
-    """Variable -> SHA-256 of its bytes, of the last checkpoint."""
+    """Variable of the last checkpoint -> SHA-256 of its bytes."""
     reader = tf.train.load_checkpoint(checkpoint.latest(directory))
     return {
         name: hashlib.sha256(reader.get_tensor(name).tobytes()).hexdigest()
@@ -194,7 +195,7 @@ def saved(directory: str) -> dict[str, str]:
 
 
 def lost(wanted: dict[str, str], values: dict[str, str]) -> list[str]:
-    """Names of the variables in which two runs differ, as `saved` has them."""
+    """Names of the variables in which two results of `saved` differ."""
     names = wanted.keys() | values.keys()
     return sorted(name for name in names if wanted.get(name) != values.get(name))
 
@@ -223,11 +224,11 @@ class Record:
       settings: must equal those in the file.
 
     Attributes:
-      wanted: variable -> digest of the run that nobody disturbed; empty before it.
-      seeds: of each seed `seed`, `kills`, `recoveries` and `lost`.
+      wanted: variable -> digest, of the undisturbed run; empty until it has run.
+      seeds: for each seed its `seed`, `kills`, `recoveries` and `lost`.
 
     Raises:
-      ValueError: the file is of other settings.
+      ValueError: the file was written with other settings.
     """
 
     def __init__(self, path: str | None, settings: dict[str, Any]):

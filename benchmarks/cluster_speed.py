@@ -1,4 +1,4 @@
-"""A cluster on this machine and its peers in turn.
+"""Speed of a cluster on this machine, beside peers.
 
     python -m benchmarks.cluster_speed --rounds=3 --out=/tmp/cluster_speed.json
 
@@ -6,7 +6,7 @@
 |-------------------|------------------------------------------------------------------|
 | towers            | ours: 1 ps, 2 workers of 2 towers each, in-graph                 |
 | one_process       | ours: the same 4 towers in one process, without a network        |
-| tf_cnn_benchmarks | 1 ps, 2 workers of 2 towers each, between-graph, in step         |
+| tf_cnn_benchmarks | 1 ps, 2 workers of 2 towers each, between-graph, synchronous     |
 | keras             | Keras 2, 2 workers of `MultiWorkerMirroredStrategy`, which has   |
 |                   | one replica for the CPU of each, of twice the batch size         |
 | keras_ps          | Keras 2, a coordinator, 1 ps and 2 workers under                 |
@@ -15,9 +15,10 @@
 
 Keras 3 does not train under these strategies, so tf-keras stands in for it.
 
-All train the same model on as many examples per step, over the loopback interface of a
-private network.  Prints images/s, and ours / peer: the median over the rounds, the
-least and the most; and the CPU seconds of the whole run, its start included.
+All train the same model on the same number of examples per step, over the loopback
+interface of a private network.  Prints images/s and the ratio ours / peer, each as
+median, minimum and maximum over the rounds; and the CPU seconds of the whole run, with
+its start.
 """
 
 import argparse
@@ -45,13 +46,13 @@ _TASKS, _WORKERS = "ps:1,worker:2", 2
 
 
 def towers(case: BenchmarkCase, length: Length, places: Places) -> Command:
-    """Ours: the case's towers shared out among the workers."""
+    """This project, with the case's towers spread over the workers."""
     command = systems.towers(_of_worker(case), length, places)
     return _with(command, f"--local_cluster={_TASKS}")
 
 
 def tf_cnn_benchmarks(case: BenchmarkCase, length: Length, places: Places) -> Command:
-    """Google's benchmarks, as the README of theirs starts a cluster."""
+    """tf_cnn_benchmarks, started as its README starts a cluster."""
     command = systems.tf_cnn_benchmarks(_of_worker(case), length, places)
     task_flags = ("--job_name={job}", "--task_index={index}")
     hosts = ("--ps_hosts={ps}", "--worker_hosts={worker}")
@@ -134,9 +135,9 @@ def measure(
     """All rounds, saved after each run.
 
     Returns:
-      for each run `round`, `system`, `images_per_second` (None if it failed),
-      `failure` (None if it did not), `seconds`, `cpu_seconds`, `others` (as
-      `process.Finished` has it) and `command`.
+      For each run `round`, `system`, `images_per_second` (None if it failed),
+      `failure` (None if it did not), `seconds`, `cpu_seconds`, `others` (as in
+      `process.Finished`) and `command`.
     """
     runs = []
     length = cases.of_steps(options.num_batches)

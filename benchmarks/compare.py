@@ -1,15 +1,15 @@
-"""This project and its peers in turn, on the same models, batches and towers.
+"""Speed of this project beside peers, with the same models, batches and towers.
 
     python -m benchmarks.compare --rounds=5 --out=/tmp/compare
 
 Each run is a process of its own; a round runs every case on every system, one after
-another.  Prints images/s, ours / peer and N towers / one tower: the median over the
-rounds, the least and the most.  A system that is not installed is left out, a run that
-fails is named at the end, and neither stops the rest.
+another.  Prints images/s and the ratios ours / peer and N towers / one tower, each as
+median, minimum and maximum over the rounds.  A system that is not installed is left
+out and a run that fails is named at the end; the others still run.
 
-With --out=PREFIX, PREFIX.json gets, after every run, `machine`, `arguments`, `systems`
-(versions of each), `runs` (every number, with its command) and `summary` (the ratios);
-PREFIX.png a picture at the end.
+With --out=PREFIX, PREFIX.json is written after every run, with `machine`, `arguments`,
+`systems` (the versions of each), `runs` (every number, with its command) and `summary`
+(the ratios).  At the end PREFIX.png shows the ratios.
 """
 
 import argparse
@@ -34,7 +34,7 @@ from benchmarks.lib.options import (
 from benchmarks.lib.results import Results, Run
 from benchmarks.peers.systems import SYSTEMS, missing
 
-ATTEMPTS = 3  # at a run, with --max_others
+ATTEMPTS = 3  # so often a run is tried with --max_others
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -107,7 +107,7 @@ class Comparison:
         }
 
     def _find_systems(self) -> dict[str, dict[str, str | None]]:
-        """The versions of each system that can run; says which cannot."""
+        """The versions of each system that can run; prints why the others cannot."""
         checkouts = {
             "towers": str(process.ROOT),
             "tf_cnn_benchmarks": self._places.tf_cnn_benchmarks,
@@ -152,7 +152,7 @@ class Comparison:
                 self._save()
 
     def _measure(self, command: process.Command) -> process.Finished:
-        """Runs it, and again while others disturb it; returns the quietest of these."""
+        """Runs it, again if others were busy; returns the run with least other load."""
         attempts: list[process.Finished] = []
         while len(attempts) < ATTEMPTS:
             finished = process.run(command, timeout=self._options.timeout)
@@ -164,7 +164,7 @@ class Comparison:
         return min(attempts, key=lambda finished: finished.others or 0.0)
 
     def _commands(self) -> list[tuple[cases.BenchmarkCase, str, process.Command]]:
-        """One round: the cases, each on all systems that have it."""
+        """The (case, system, command) of a round."""
         work = []
         for case in self._options.cases:
             for system in self.results.systems:

@@ -1,15 +1,15 @@
-"""Time and memory that the order of an epoch takes.
+"""Time and memory to compute the order of an epoch.
 
     python -m benchmarks.epoch_order --examples=20000000
 
-The stream of so many examples is read from the middle of an epoch on, in each round by
-both orders in turn, each in a process of its own:
+An input of so many examples is read from the middle of an epoch on.  In each round both
+orders are measured in turn, each in a process of its own:
 
     keyed     of a new run: a bijection with the epoch's key
     permuted  of an old checkpoint: a permutation of all numbers, made in each epoch
 
-Prints the seconds to the first batch, the microseconds for each example after it, and
-the memory that the process took for it at its peak.
+Prints the seconds to the first batch, the microseconds per example after it, and the
+peak memory of the process less its memory before.
 """
 
 import argparse

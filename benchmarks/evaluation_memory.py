@@ -1,16 +1,16 @@
-"""Memory that a run loses with each evaluation.
+"""Memory that each evaluation leaves allocated.
 
     python -m benchmarks.evaluation_memory
 
-The test images of the digits are evaluated over and over by one session, as a run does
-between its steps, by mlp on one tower:
+One session evaluates mlp on one tower over and over on the test images of the digits,
+as a run does between its steps:
 
-    run          as `towers.run` evaluates: its input begins anew by itself
-    initialized  the same with the input's initializer run each time, as for a `Source`
-                 of one's own; TensorFlow keeps some memory of every iterator
+    run          as `towers.run` evaluates: its input repeats by itself
+    initialized  the same, but the input's initializer runs each time, as for a user's
+                 own `Source`; TensorFlow keeps some memory for every iterator
 
-In each round the resident memory of this process is read before and after so many
-evaluations of either, after some that do not count.
+After a warm-up, the resident memory of this process is read in each round before and
+after a number of evaluations of either kind.
 """
 
 import argparse
@@ -45,7 +45,7 @@ _STATM = "/proc/self/statm"
 
 
 def resident() -> int:
-    """Bytes of memory that this process has; garbage is collected first."""
+    """Resident memory of this process in bytes, after a garbage collection."""
     gc.collect()
     with open(_STATM, encoding="ascii") as file:
         return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
@@ -53,11 +53,11 @@ def resident() -> int:
 
 @contextlib.contextmanager
 def evaluating(folder: str, model: str) -> Iterator[dict[str, Callable[[int], None]]]:
-    """What evaluates at a step, by how.
+    """Yields kind of evaluation -> a function that evaluates, given the step.
 
     Args:
-      folder: where summaries of evaluations go.
-      model: that is evaluated.
+      folder: for the summaries of evaluations.
+      model: name of the evaluated model.
     """
     plan = _plan(model, folder)
     built = graph.build(**plan.parts)
@@ -97,7 +97,7 @@ def _plan(model: str, folder: str) -> planning.Plan:
 
 
 def measure(options: argparse.Namespace) -> dict[str, list[float]]:
-    """Bytes per evaluation of each way in each round."""
+    """Kind of evaluation -> bytes per evaluation in each round."""
     growth: dict[str, list[float]] = {RUN: [], INITIALIZED: []}
     with tempfile.TemporaryDirectory() as folder:
         with evaluating(folder, options.model) as ways:
@@ -119,7 +119,7 @@ def measure(options: argparse.Namespace) -> dict[str, list[float]]:
 
 
 def report(measured: dict[str, list[float]]) -> list[str]:
-    """A table of the bytes that an evaluation loses."""
+    """A table of the bytes that an evaluation leaves allocated."""
     rows = [[name, str(ratios.spread(lost))] for name, lost in measured.items()]
     return table.table_lines(["", "bytes per evaluation"], rows)
 

@@ -1,21 +1,21 @@
-"""Peak memory of every mode, beside tf_cnn_benchmarks on the same model and batch.
+"""Peak memory of every mode, beside tf_cnn_benchmarks with the same model and batch.
 
     python -m benchmarks.memory --cases=lenet:4x8 --tf_cnn_benchmarks=PATH
 
-Each measurement is a process of its own, and its number the maximum resident set size
-of that process, since TensorFlow's CPU allocator records no peak.  It includes what
-TensorFlow itself takes; the row `import tensorflow` shows how much.  Prints MiB of all
-and ours / theirs, as median, least and most of the rounds; 1 or less is the target.
+Each measurement is the maximum resident set size of a process of its own, since
+TensorFlow's CPU allocator records no peak.  It includes TensorFlow itself; the row
+`import tensorflow` shows how much that is.  Prints MiB and the ratio ours / theirs,
+each as median, minimum and maximum over the rounds; the target is at most 1.
 
-The peer runs as it comes and, on CPUs where TensorFlow leaves oneDNN off, with it, as
-this project does.  With oneDNN, TensorFlow keeps freed memory in a pool: fewer pages
-are touched anew, a fifth more is held.  TF_ONEDNN_USE_SYSTEM_ALLOCATOR=1 in the
-environment does without the pool.
+The peer runs with TensorFlow's defaults and, on CPUs where these leave oneDNN off, also
+with oneDNN, which this project switches on.  With oneDNN, TensorFlow keeps freed memory
+in a pool: fewer pages are newly touched, but a fifth more memory is held.
+TF_ONEDNN_USE_SYSTEM_ALLOCATOR=1 in the environment switches the pool off.
 
     python -m benchmarks.memory --estimates --cases=resnet20:1x128
 
-prints, in place of that, what `towers.session.step_memory` estimates that a run takes,
-beside what its memory grows by from the built graph to the last step.
+prints instead the memory that `towers.session.step_memory` estimates for a run, beside
+the growth of its memory from the built graph to the last step.
 """
 
 import argparse
@@ -39,7 +39,7 @@ from benchmarks.peers.systems import ENVIRONMENT, SYSTEMS, Places, missing
 OURS = "towers"
 PEERS = ("tf_cnn_benchmarks", "tf_cnn_benchmarks_onednn")
 
-# Mode -> flags of the peers, beside the case and --variable_update.
+# Mode -> flags of the peers, in addition to the case and --variable_update.
 MODES: dict[str, list[str]] = {
     "parameter_server": [],
     "replicated": ["--all_reduce_spec=pscpu"],
@@ -56,7 +56,7 @@ print(f"peak memory: {peak} KiB", flush=True)
 sys.exit(status)
 """
 
-# Trains; prints the estimate and what anonymous memory grew by.
+# Trains; prints the estimate and the growth of anonymous memory.
 _ESTIMATED = """
 import sys
 from unittest import mock
@@ -141,7 +141,7 @@ def measure(options: argparse.Namespace) -> tuple[Runs, list[str]]:
 
 
 def report(runs: Runs) -> list[str]:
-    """A table: MiB of each, and ours over each peer's."""
+    """A table: MiB of each system, and the ratio of ours to each peer's."""
     peers = [peer for peer in PEERS if any(peer in key for key in runs)]
     title, rows = ["peak MiB", OURS], []
     for peer in peers:
@@ -159,7 +159,7 @@ def report(runs: Runs) -> list[str]:
 
 
 def estimates(options: argparse.Namespace) -> tuple[list[str], list[str]]:
-    """A table of estimates beside what runs took, and a line for each that failed."""
+    """A table of estimates beside measurements, and a line for each failed run."""
     rows, failures = [], []
     for case in options.cases:
         flags = [f"--model={case.model}", f"--num_gpus={case.towers}"]
@@ -179,7 +179,7 @@ def estimates(options: argparse.Namespace) -> tuple[list[str], list[str]]:
 
 
 def estimate_row(case: str, lines: Sequence[str]) -> list[str] | None:
-    """The row of a case from the lines of its run; None if they do not say it."""
+    """The row of a case from the lines of its run; None if they lack the numbers."""
     matches = [match for text in lines if (match := _ESTIMATE.match(text))]
     if not matches:
         return None

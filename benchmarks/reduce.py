@@ -1,21 +1,20 @@
-"""The reduction of gradients alone, beside a plain copy of as many bytes.
+"""Speed of the reduction of gradients alone, beside a plain copy of memory.
 
     python -m benchmarks.reduce --models=alexnet,resnet50,vgg16 --out=/tmp/reduce
 
-For the variables of each model, K towers on logical CPU devices hold a gradient each.
-Every algorithm of `--all_reduce_spec` adds them, in turn with a copy by numpy, in as
-many threads as there are cores, from one block of memory to another.
+Each of K towers on logical CPU devices has a gradient of every variable of a model.
+Every algorithm of `--all_reduce_spec` adds them, in turn with a copy by numpy from one
+block of memory to another, in as many threads as there are cores.
 
-A speed is (K + 1) x bytes of the model / time: K gradients must be read and one sum
-written, whatever the algorithm, and the copy reads and writes as many bytes together.
-What an algorithm moves beyond that shows as a lower speed.  Logical CPU devices share
-their memory, so that no bytes cross between them: this measures the arithmetic and
-memory traffic of an algorithm, and not the network.
+A speed is (K + 1) x bytes of the model / time: every algorithm must read K gradients
+and write one sum, and the copy reads and writes the same number of bytes in total.  An
+algorithm that moves more has a lower speed.  Logical CPU devices share their memory, so
+this measures arithmetic and memory traffic, not a network.
 
-Prints GB/s (10^9 bytes) and the speed over the copy's: the median over the rounds, the
-least and the most, by the clock; on a busy machine the ratio of CPU seconds, which the
-table has too, says more.  With --out=PREFIX, PREFIX.json gets `machine`, `versions`,
-`arguments`, `runs` (every number) and `summary`; PREFIX.png a picture.
+Prints GB/s (10^9 bytes) and the ratio to the copy's speed in wall-clock time, each as
+median, minimum and maximum over the rounds, and the ratio in CPU seconds, which is more
+reliable on a busy machine.  With --out=PREFIX, PREFIX.json gets `machine`, `versions`,
+`arguments`, `runs` (every number) and `summary`, and PREFIX.png a picture.
 """
 
 import argparse
@@ -59,7 +58,7 @@ class ReduceRun:
       spec: an `--all_reduce_spec`, or `copy`.
       seconds: per reduction or copy, by the clock.
       cpu_seconds: per reduction or copy, of all threads.
-      num_bytes: that it had to move.
+      num_bytes: read and written, at least.
     """
 
     round: int
@@ -145,7 +144,7 @@ class Reductions:
         return session
 
     def step(self, session: v1.Session, spec: str) -> Callable[[], None]:
-        """What reduces all gradients once; checks first that it does.
+        """A function that reduces all gradients once; its sums are checked first.
 
         Raises:
           AssertionError: a sum is wrong.
@@ -218,7 +217,7 @@ def measure(options: argparse.Namespace) -> Iterator[ReduceRun]:
 
 
 def _seconds(step: Callable[[], None], at_least: float) -> tuple[float, float]:
-    """(seconds, CPU seconds) per call, over calls that take so long together."""
+    """(seconds, CPU seconds) per call, over calls that together take `at_least` s."""
     times, begun, cpu = 0, time.perf_counter(), time.process_time()
     while not times or time.perf_counter() - begun < at_least:
         step()
@@ -293,7 +292,7 @@ class ReduceResults:
         ]
 
     def draw(self, path: str) -> str | None:
-        """The speeds over the copy's as bars; why there are none, in a line."""
+        """Draws the ratios to the copy's speed as bars; returns why not, or None."""
         if chart.Figure is None:
             return chart.MISSING
         figure = chart.Figure(

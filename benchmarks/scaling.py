@@ -1,21 +1,21 @@
-"""How the modes and the client scale, by simulation: towers that wait.
+"""How the modes scale with the number of towers, simulated by towers that wait.
 
     python -m benchmarks.scaling --out=/tmp/scaling
 
-Every tower waits instead of computing (`benchmarks.lib.waiting_towers`), so that 64 of
-them run side by side on any machine; gradients, reduction and update are real.  The
-ideal step takes as long as the wait.  For every mode and number of towers, each in a
-process of its own, in rounds:
+Every tower waits instead of computing (`benchmarks.lib.waiting_towers`), so 64 of them
+run in parallel on any machine; gradients, reduction and update are real.  An ideal step
+takes as long as the wait.  Each mode and number of towers is measured in a process of
+its own, in several rounds:
 
-    step / wait   1 is ideal; the excess is the cost of reduction and update, of all
-                  towers on this machine's cores
-    client        CPU time of the client's thread per step
-    build, first  CPU time until the graph is built; of the first step
+    step / wait   1 is ideal; the rest is the cost of reduction and update for all
+                  towers, on this machine's cores
+    client        CPU time per step of the thread that calls the session
+    build, first  CPU time to build the graph; CPU time of the first step
 
-The line under each table says how the last three grow: the exponent p of cost ~
-towers^p, fitted to the larger half of the numbers of towers; 1 is linear.
+The line under each table tells the growth of the last three: the exponent p in
+cost ~ towers^p, fitted to the larger half of the numbers of towers; 1 is linear.
 
-With --out=PREFIX, PREFIX.json gets all numbers, PREFIX.png a picture.
+With --out=PREFIX, PREFIX.json gets all numbers and PREFIX.png a picture.
 """
 
 import argparse

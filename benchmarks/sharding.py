@@ -6,11 +6,11 @@ Two models of 256 features and 100,000 classes, trained with momentum on logical
 devices: `classifier` is a dense layer alone, spread by classes; `tied` is a table that
 is both the embedding and the classifier, as in a language model, spread by rows.
 
-    MB held         variables and slots on the fullest device
-    MB at peak      those and the most that a step had allocated there at a time
-    peak ratio      the same over that with the first K, 1 by default
-    CPU time ratio  of a step on all devices, the fastest of a few steps, likewise
-    nodes           of the graph
+    MB held         variables and slots on the device that has most
+    MB at peak      those plus the peak that a step allocates there
+    peak ratio      MB at peak / that of the first K, which is 1 by default
+    CPU time ratio  CPU time of the fastest of a few steps / that of the first K
+    nodes           number of the graph's operations
 """
 
 import collections
@@ -45,7 +45,7 @@ from towers.session import loop, pipeline_report
 
 v1 = tf.compat.v1
 
-_SIDE = 16  # of an image, whose pixels are the features
+_SIDE = 16  # pixels; the 16 x 16 pixels of an image are the features
 
 
 class ShardingResult(NamedTuple):
@@ -53,8 +53,8 @@ class ShardingResult(NamedTuple):
 
     Attributes:
       shards: how many.
-      held: bytes of variables and slots on the fullest device.
-      peak: bytes of those and the most that a step allocates, on the fullest device.
+      held: bytes of variables and slots on the device that has most.
+      peak: bytes of those plus the peak of a step, on the device that has most.
       seconds: CPU time of a step.
       nodes: of the graph.
     """

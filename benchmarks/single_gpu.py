@@ -1,11 +1,12 @@
-"""What one GPU gives, by dtype, layout and place of the variables, and bare.
+"""Speed of one GPU by dtype, layout and device of the variables.
 
     python -m benchmarks.single_gpu --batch_size=128
 
-In each dtype the bare graph of the same operations (`bare_peer`, channels last,
-variables on the GPU) is the yardstick.  All graphs are built first; then each runs, in
-turn, so many steps per round, and speeds are told as ratios within the rounds.  MFU is
-the model's FLOP/s over what the GPU reached in a matrix product or a convolution.
+In each dtype the reference is a bare graph of the same operations (`bare_peer`,
+channels last, variables on the GPU).  All graphs are built first; then they run in turn
+for a number of steps per round, and ratios of speeds are taken within the rounds.  MFU
+is the model's FLOP/s / the FLOP/s that the GPU reached in a matrix product or a
+convolution.
 """
 
 import argparse

@@ -1,19 +1,19 @@
-"""Time to the first step, beside a plain graph's and with graph optimizers.
+"""Time to the first step, with and without TensorFlow's graph optimizers.
 
     python -m benchmarks.startup
 
-The graph optimizers are off in this project, which shortens the start; whether that
-costs speed is the second of two parts.  Every measurement is a process of its own, in
-rounds:
+This project switches the graph optimizers off, which shortens the start; the second
+part shows whether it costs speed.  Every measurement is a process of its own, in
+several rounds:
 
     command  From the start of `python -m towers.train` (lenet, its own data, 4 towers)
              to the end of the first step, minus `import tensorflow` alone.
-    towers   resnet50 at 32 x 32 pixels on 1, 4, 8 and 32 towers: how long build,
-             session and first step take, and images/s after them, with TensorFlow's
-             graph optimizers off, as this project has them, and on; and `plain`, towers
-             built in a Python loop and run with TensorFlow's defaults.  Beside it, how
-             many times as long as `import tensorflow` alone: so a slow machine does
-             not matter much.
+    towers   resnet50 at 32 x 32 pixels on 1, 4, 8 and 32 towers: the time of build,
+             session and first step, and images/s after them, with the graph optimizers
+             off (this project's default) and on; and `plain`, towers built in a Python
+             loop and run with TensorFlow's defaults.  The time is also given as a
+             multiple of that of `import tensorflow` alone, so that the speed of the
+             machine matters little.
 """
 
 import argparse

@@ -1,15 +1,15 @@
-"""What the session loop and its hooks cost, against a bare loop over the same step.
+"""Cost of the session loop and its hooks, beside a bare loop over the same step.
 
     python -m benchmarks.step_overhead
 
-The model is so small that the step is mostly overhead: mlp on 4 towers of 8 examples.
-In each round every variant builds its graph anew and runs, in turn, in this process:
+The model, mlp on 4 towers of 8 examples, is so small that a step is mostly overhead.
+In each round all variants run in turn in this process, each with a new graph:
 
-    bare    `session.make_callable(train_op)` in a Python loop, nothing around it
+    bare    `session.make_callable(train_op)` in a Python loop, nothing else
     loop    `towers.session.loop` without a hook
     run     `towers.run`, what the command does: step lines, NaN check, signals
-    saving  the same with summaries and checkpoints, as often as TensorFlow's
-            MonitoredTrainingSession has them: every 100 steps, every 10 minutes
+    saving  the same with summaries every 100 steps and checkpoints every 10 minutes,
+            the defaults of TensorFlow's MonitoredTrainingSession
 """
 
 import argparse

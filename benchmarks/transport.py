@@ -1,15 +1,15 @@
-"""Rate of tensors from ps tasks, beside a raw socket and a raw gRPC stream.
+"""Speed of transfers from ps tasks, beside a plain socket and a plain gRPC stream.
 
     python -m benchmarks.transport --rounds=3 --out=/tmp/transport.json
 
-A worker fetches a tensor that lies in equal parts on 1, 2 or 4 ps tasks, each a process
-on this machine; `socket` and `grpc` fetch as many bytes from one of the same processes
-by a plain TCP connection, and by grpcio's Python.  All of one size are measured within
-seconds, and told as GB/s and as a share of the socket's: the median over the rounds,
-the least and the most.
+A worker fetches a tensor that is split evenly over 1, 2 or 4 ps tasks, each a process
+on this machine; `socket` and `grpc` fetch the same number of bytes from one of these
+processes by a plain TCP connection and by grpcio's Python API.  All transfers of one
+size are measured within seconds.  Prints GB/s and the share of the socket's speed, each
+as median, minimum and maximum over the rounds.
 
---settings compares these, each in a cluster of its own; `tunnel` measures TLS, for the
-socket and gRPC too:
+--settings compares these, each in a cluster of its own; with `tunnel` the socket and
+gRPC are encrypted, too:
 
 | name     | sets                                                                   |
 |----------|------------------------------------------------------------------------|
@@ -18,10 +18,10 @@ socket and gRPC too:
 | queues   | `TF_GRPC_WORKER_CACHE_QUEUES` and `..._THREADS` to 8                   |
 | threads  | `inter_op_parallelism_threads=8`                                       |
 | tunnel   | nothing; the worker is on another machine, here a network namespace,   |
-|          | and all that goes there passes `deploy/tunnel.sh`                      |
+|          | and all traffic to it passes through `deploy/tunnel.sh`                |
 
-On two cores none of `channels`, `queues` and `threads` is faster at any size: with more
-channels small tensors come half as fast, and the other two make little difference.  So
+On two cores none of `channels`, `queues` and `threads` is faster at any size: more
+channels halve the speed of small tensors, and the other two make little difference.  So
 the servers of `towers` set none of them.
 """
 

@@ -2,15 +2,14 @@
 
     python -m benchmarks.waiting_stages
 
-Eight equal blocks, or sixteen where stages and chunks make as many pieces, wait for a
-fixed time per micro-batch forward, and twice as long backward.  Waiting takes no core,
-so the stages run side by side however few cores there are, and all loss is the
-schedule's.  The speed-up is the sum of all waits over the time of a step.  It is
-printed beside the ideal, K M V / (M V + K - 1), of K equal stages, M micro-batches and
-V chunks per stage.  The fastest of a few steps counts, as other load on the machine
-only ever adds to a step.  The end of a wait costs about 0.3 ms of a core, in Python:
-with waits much shorter than 10 ms, eight stages on two cores would measure that, and
-not the schedule.
+Eight equal blocks (sixteen where the stages' chunks number sixteen) wait for a fixed
+time per micro-batch forward, and twice as long backward.  Waiting takes no core, so the
+stages run in parallel on any number of cores, and the schedule alone causes the loss.
+The speed-up is the sum of all waits / the time of a step.  It is printed beside the
+ideal, K M V / (M V + K - 1), of K equal stages, M micro-batches and V chunks per stage.
+The fastest of a few steps counts, because other load on the machine can only lengthen a
+step.  The end of a wait costs about 0.3 ms of a core, in Python: with waits much
+shorter than 10 ms, eight stages on two cores would measure that cost, not the schedule.
 """
 
 import json
@@ -78,12 +77,12 @@ def waiting_model(seconds: float, blocks: int = BLOCKS) -> Model:
 
 
 def speed_up(how: Pipeline, *, seconds: float, steps: int) -> float:
-    """Sum of the waits over the fastest of some steps.
+    """The speed-up: sum of the waits / time of the fastest of some steps.
 
     Args:
       how: stages, micro-batches, schedule; its cut is made here.
-      seconds: as `waiting_model` has it.
-      steps: to be measured, after one that is not.
+      seconds: as in `waiting_model`.
+      steps: number of measured steps, after one for warm-up.
     """
     examples = np.zeros((how.micro_batches, 2, 2, 1), np.uint8)
     labels = np.zeros(how.micro_batches, np.int64)

@@ -1,4 +1,4 @@
-"""What is compared: a model, a number of towers, a batch size; and for how long."""
+"""Cases to compare (a model, number of towers and batch size) and lengths of runs."""
 
 import dataclasses
 import re
@@ -20,10 +20,10 @@ SPEEDS = {
     "resnet20": 1000,
     "resnet50": 14,
 }
-UNKNOWN_SPEED = 10  # better a short run than one of an hour
+UNKNOWN_SPEED = 10  # low, so that a run is rather too short than an hour long
 
 LEAST_STEPS = 10
-LEAST_WARMUP = 3  # the first steps make kernels, threads and memory
+LEAST_WARMUP = 3  # steps; the first ones create kernels and threads, allocate memory
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,7 +66,7 @@ class BenchmarkCase:
 
     @property
     def joined(self) -> "BenchmarkCase":
-        """One tower on as many examples."""
+        """The case of one tower with the same number of examples per step."""
         return dataclasses.replace(self, towers=1, batch_size=self.examples)
 
 
@@ -90,11 +90,11 @@ def parse_list(text: str) -> list[BenchmarkCase]:
 
 
 def length(case: BenchmarkCase, seconds: float) -> Length:
-    """How many steps fill about so many seconds on 2 cores."""
+    """The number of steps that take about so many seconds on 2 cores."""
     speed = SPEEDS.get(case.model, UNKNOWN_SPEED)
     return of_steps(max(LEAST_STEPS, round(seconds * speed / case.examples)))
 
 
 def of_steps(steps: int) -> Length:
-    """So many timed steps, after a tenth of them to warm up."""
+    """So many timed steps, after a tenth as many for warm-up."""
     return Length(steps, max(LEAST_WARMUP, steps // 10))

@@ -4,11 +4,11 @@
         python train.py --job_name={job} --task_index={index} \\
         --ps_hosts={ps} --worker_hosts={worker}
 
-For peers that have no launcher of their own.  In the words of the command `{job}` and
-`{index}` stand for the task, `{ps}` and the like for the addresses of a job;
-`TF_CONFIG` says the same.  The first task of the leading job prints; when it ends, all
-others are killed, and its status is that of the gang.  `--leader=chief` adds a task for
-it.  All of it happens in a private network.
+For peers that have no launcher of their own.  In the command `{job}` and `{index}`
+stand for the task and `{ps}`, `{worker}` for the addresses of a job's tasks;
+`TF_CONFIG` has the same information.  Only the first task of the leader's job prints;
+when it ends, all others are killed, and its exit status is returned.  `--leader=chief`
+adds such a task.  All tasks run in a private network.
 """
 
 import argparse
@@ -25,7 +25,7 @@ from benchmarks.lib.options import parser_for
 from flags import cluster as flags
 from towers.cluster import local_cluster, private_network
 
-_SHOWN = 5  # last lines of each other task, when the leader fails
+_SHOWN = 5  # so many last lines of each other task are shown if the leader fails
 
 
 def words(
@@ -91,7 +91,7 @@ def _show(logs: Sequence[str]) -> None:
 def parse(
     parser: argparse.ArgumentParser, argv: Sequence[str] | None
 ) -> tuple[argparse.Namespace, dict[str, int]]:
-    """What a parser finds, with `command` behind it all; and job -> number of tasks."""
+    """The options, with the words after `--` as `command`; job -> number of tasks."""
     parser.add_argument("--tasks", required=True, help="as ps:1,worker:2")
     parser.add_argument("command", nargs="+")
     options = parser.parse_args(argv)
@@ -102,7 +102,7 @@ def parse(
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the gang that the command line describes; returns its status."""
+    """Runs the tasks of the command line; returns the leader's exit status."""
     parser = parser_for("lib.launch_tasks", __doc__)
     parser.add_argument(
         "--leader", default="worker", help="a job (%(default)s), or chief"

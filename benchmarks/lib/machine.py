@@ -1,4 +1,4 @@
-"""What the numbers were measured on."""
+"""The machine and the versions with which the numbers were measured."""
 
 import datetime
 import json
@@ -12,7 +12,7 @@ from towers.layout import processor
 
 PACKAGES = ("tensorflow", "keras", "tf-keras", "torch", "numpy")
 
-# What settings of libraries begin with, in the environment that all systems get.
+# Prefixes of the environment variables that libraries read.
 _SETTINGS = ("TF_", "ONEDNN_", "DNNL_", "OMP_", "KMP_", "MKL_", "MALLOC_", "XLA_")
 
 _VERSIONS = """
@@ -28,7 +28,7 @@ print(json.dumps(found))
 
 
 def facts() -> dict[str, Any]:
-    """The machine, how busy it is now, and settings of libraries."""
+    """The machine, its current load, and the environment variables of libraries."""
     return {
         "date": datetime.datetime.now(datetime.timezone.utc).isoformat(),
         "platform": platform.platform(),
@@ -45,7 +45,7 @@ def facts() -> dict[str, Any]:
 
 
 def versions(python: str, packages: Sequence[str] = PACKAGES) -> dict[str, str]:
-    """The versions of the packages that an interpreter has, and its own.
+    """The versions of an interpreter and of those packages that it has.
 
     Empty if there is no such interpreter.
     """
@@ -58,7 +58,7 @@ def versions(python: str, packages: Sequence[str] = PACKAGES) -> dict[str, str]:
 
 
 def revision(directory: str) -> str | None:
-    """The git commit of a checkout, with `+` if files were changed since."""
+    """The git commit of a checkout, followed by `+` if files differ from it."""
     said = []
     for arguments in (["rev-parse", "HEAD"], ["status", "--porcelain"]):
         command = process.Command(["git", *arguments], cwd=directory)
@@ -73,9 +73,9 @@ def revision(directory: str) -> str | None:
 
 
 def write_json(path: str, numbers: dict[str, Any]) -> None:
-    """Writes numbers and, unless they have it, the machine as it is now.
+    """Writes the numbers, with `machine` from `facts` if they lack it.
 
-    The file is there whole or not at all, whenever the program is stopped.
+    The file is replaced at once, so an interrupted program leaves no partial file.
     """
     with open(path + ".part", "w", encoding="utf-8") as file:
         json.dump({"machine": facts(), **numbers}, file, indent=1)

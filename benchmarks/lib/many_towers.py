@@ -7,8 +7,8 @@ With --plain it builds the graph of `benchmarks.peers.bare_peer` instead, towers
 Python loop, and runs it in a session with TensorFlow's defaults, graph optimizers
 included.
 
-Prints one line of JSON: the seconds that `build`, `start` (session and initial values)
-and `first_step` took, and `images_per_second` of the steps after the warm-up.
+Prints one line of JSON: the seconds of `build`, `start` (session and initial values)
+and `first_step`, and `images_per_second` after the warm-up.
 """
 
 import argparse
@@ -82,7 +82,7 @@ def measure(options: argparse.Namespace) -> dict[str, float]:
 
 
 def _towers(options: argparse.Namespace) -> Built:
-    """As this project builds them."""
+    """Builds towers with this project."""
     plan = _plan(options)
     train = graph.build(**plan.parts)
     return Built(
@@ -94,7 +94,7 @@ def _towers(options: argparse.Namespace) -> Built:
 
 
 def _plain(options: argparse.Namespace) -> Built:
-    """As one would write them for one model, in TensorFlow's default session."""
+    """Builds towers in a Python loop, for a session with TensorFlow's defaults."""
     row = bare_peer.MODELS.get(options.model)
     if row is None:
         names = ", ".join(bare_peer.MODELS)

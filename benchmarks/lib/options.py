@@ -35,7 +35,7 @@ def positives(text: str) -> list[int]:
 
 
 def above_0(text: str) -> float:
-    """A number above 0, of seconds or of whatever else."""
+    """A number above 0."""
     try:
         value = float(text)
     except ValueError:
@@ -56,14 +56,14 @@ def _at_least(least: int, text: str) -> int:
 
 
 def program(text: str) -> str:
-    """A program that can be started, by its path or name."""
+    """The name or path of a program that can be started."""
     if not shutil.which(text):
         raise argparse.ArgumentTypeError(f"{text!r} is no program")
     return text
 
 
 def writable(text: str) -> str:
-    """A path of a file to write, or what such paths begin with: its folder is there."""
+    """The path, or prefix of paths, of files to write; its folder must exist."""
     folder = os.path.dirname(text) or "."
     if not os.path.isdir(folder):
         raise argparse.ArgumentTypeError(f"there is no folder {folder}")

@@ -12,7 +12,7 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-ROOT = Path(__file__).absolute().parents[2]  # what `python -m` has to see
+ROOT = Path(__file__).absolute().parents[2]  # where `python -m benchmarks.X` works
 
 TOTAL = re.compile(r"total images/sec: (\d+\.?\d*)")
 
@@ -40,12 +40,12 @@ class Finished:
     """A command that has ended.
 
     Attributes:
-      status: exit status; the negative number of the signal that ended it.
+      status: exit status; minus the number of the signal if one ended it.
       lines: (seconds since the start, text) of each line of stdout and stderr.
       seconds: from start to end.
-      cpu_seconds: that it and its children took.
-      others: CPUs that the rest of the machine kept busy meanwhile, on average; None
-        where there is no /proc/stat.  Much of it spoils the number.
+      cpu_seconds: of it and its children.
+      others: average number of CPUs that other programs kept busy meanwhile; None where
+        there is no /proc/stat.  With much other load the measurement is useless.
       timed_out: whether it was killed at the timeout.
     """
 
@@ -65,7 +65,7 @@ class Finished:
 
     @property
     def images_per_second(self) -> float | None:
-        """What its last `total images/sec:` line says; None if it did not end well."""
+        """The number of its last `total images/sec:` line; None if it failed."""
         matches = [TOTAL.match(text) for _, text in self.lines]
         rates = [float(match[1]) for match in matches if match]
         return (rates[-1] or None) if rates and self.status == 0 else None
@@ -108,7 +108,7 @@ def run(command: Command, *, timeout: float = 600.0) -> Finished:
             status = child.wait()
         finally:
             timer.cancel()
-            # All of it after a Ctrl-C here; else what a dead child has left behind.
+            # After a Ctrl-C, the whole group; otherwise processes the child left.
             _kill_group(child.pid)
     seconds = time.perf_counter() - begun
     cpu = _children() - cpu

@@ -3,14 +3,14 @@
     python -m benchmarks.lib.waiting_towers --mode=replicated:tree --num_towers=16
 
 Every tower waits as long as its computation would take, without using a core, and then
-delivers gradients of real size, which are reduced and applied as in any run.  What a
-step takes beyond the wait is the cost of the mode.  Prints one line of JSON:
+returns gradients of real size, which are reduced and applied as in any run.  The time
+of a step beyond the wait is the cost of the mode.  Prints one line of JSON:
 
-    step            seconds of the median step
-    client          CPU seconds of the client's thread per step
+    step            median seconds per step
+    client          CPU seconds per step of the thread that calls the session
     process         CPU seconds of the whole process per step
     build, first    CPU seconds of the process to build the graph; of the first step
-    operations      in the graph
+    operations      number of the graph's operations
 """
 
 import argparse

@@ -1,1 +1,1 @@
-"""The same models and steps on other systems, to compare with."""
+"""The same models and training steps in other systems, for comparison."""

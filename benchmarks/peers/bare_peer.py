@@ -1,10 +1,10 @@
-"""A bare TensorFlow graph of the same operations: this project's yardstick.
+"""A bare TensorFlow graph of the same operations, as a reference for speed.
 
     python -m benchmarks.peers.bare_peer --model=resnet50 --num_devices=4 --batch_size=4
 
-Straight code, as one would write it for one model and one machine: variables on the
-first device, a tower per device, `add_n` for the mean, plain SGD, one callable.  No
-template, no modes, no input pipeline, no hooks.
+The simplest code for one model and one machine: variables on the first device, a tower
+per device, the mean by `add_n`, plain SGD, one callable.  It has no template, modes,
+input pipeline or hooks.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""What the peers' programs have in common: flags, and the line at the end."""
+"""What the peers' programs share: flags and the last line that they print."""
 
 import argparse
 from collections.abc import Iterable
@@ -26,7 +26,7 @@ def parser(
 
 
 def total_line(options: argparse.Namespace, seconds: float) -> str:
-    """tf_cnn_benchmarks' line: what all devices did in the timed steps.
+    """The line `total images/sec: ...` of all devices, as in tf_cnn_benchmarks.
 
     Args:
       options: the flags.

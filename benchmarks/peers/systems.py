@@ -1,10 +1,11 @@
 """This project and its peers: the command that trains a case on each.
 
-All of them: float32 (or bfloat16, where one has it), plain SGD at one small rate
-without weight decay, synthetic data, on the CPU, in NHWC where the user can choose; N
-towers are whatever the system itself has for N devices.  (`lenet_digits` is lenet on
-8 x 8 images: we read them from the embedded data set, the peers have one batch of noise
-in memory.)  A new peer is one function and one row.
+All train in float32 (or bfloat16, if they support it) with plain SGD at one small
+learning rate, without weight decay, on synthetic data, on the CPU, in NHWC if the user
+can choose.  N towers become what the system itself offers for N devices.
+(`lenet_digits` is lenet on 8 x 8 images: this project reads them from the data set in
+the repository, the peers have one batch of noise in memory.)  To add a peer, write one
+function and one row.
 """
 
 import dataclasses
@@ -21,15 +22,15 @@ LEARNING_RATE = "1e-5"
 # GPUs are hidden from all; TensorFlow logs errors only.
 ENVIRONMENT = {"CUDA_VISIBLE_DEVICES": "", "TF_CPP_MIN_LOG_LEVEL": "2"}
 
-# What keras_peer.py and torch_peer.py have; neither is imported here, for the sake of
-# interpreters that lack TensorFlow or PyTorch.
+# The models of keras_peer.py and torch_peer.py.  Neither is imported here, because this
+# interpreter may lack TensorFlow or PyTorch.
 PEER_MODELS = ("alexnet", "lenet", "lenet_digits", "mlp", "resnet20", "resnet50")
 
-# What bare_peer.py has.
+# The models of bare_peer.py.
 BARE_MODELS = ("lenet", "lenet_digits", "resnet50")
 
-# Model of a case -> our model and its data set, where these are not the model of that
-# name on synthetic data.
+# Model of a case -> our model and data set, unless it is the model of that name on
+# synthetic data.
 OUR_MODELS = {"lenet_digits": ("lenet", "digits")}
 
 # Our name -> model and data set of tf_cnn_benchmarks, where the layers are the same
@@ -72,8 +73,8 @@ class System(NamedTuple):
     command: Callable[[BenchmarkCase, Length, Places], Command | None]
     python: str  # the field of `Places` that names its interpreter
     needs: tuple[str, ...]  # packages, without which it is left out
-    # Share of the seconds that it runs for: below 1 for a system so slow on small
-    # models that its run would take minutes.
+    # Its runs last for this share of --seconds; below 1 if it is so slow on small
+    # models that a run would take minutes.
     share: float = 1.0
 
 
@@ -145,7 +146,7 @@ def torch(case: BenchmarkCase, length: Length, places: Places) -> Command | None
 def tf_cnn_benchmarks(
     case: BenchmarkCase, length: Length, places: Places
 ) -> Command | None:
-    """Google's benchmarks of 2017, with what they need to run on a CPU and today."""
+    """tf_cnn_benchmarks of 2017, with the flags it needs on a CPU and today."""
     if case.model not in TF_CNN_MODELS or case.dtype != "float32":
         return None
     model, data_name = TF_CNN_MODELS[case.model]
@@ -176,9 +177,9 @@ def tf_cnn_benchmarks(
 def tf_cnn_benchmarks_onednn(
     case: BenchmarkCase, length: Length, places: Places
 ) -> Command | None:
-    """The same with the kernels that this project's commands switch on.
+    """The same with oneDNN's kernels, which this project's commands switch on.
 
-    On a CPU with AVX-512 VNNI and later, TensorFlow does so by itself.
+    On a CPU with AVX-512 VNNI or newer, TensorFlow switches them on itself.
     """
     command = tf_cnn_benchmarks(case, length, places)
     return command and dataclasses.replace(

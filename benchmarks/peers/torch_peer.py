@@ -2,7 +2,7 @@
 
     python -m benchmarks.peers.torch_peer --model=lenet --num_devices=4 --batch_size=8
 
-Needs nothing but PyTorch, so that an interpreter without TensorFlow can run it.
+Needs only PyTorch, so an interpreter without TensorFlow can run it.
 """
 
 import argparse
@@ -170,7 +170,7 @@ def train(rank: int, options: argparse.Namespace, meeting: str) -> None:
       meeting: path of the file for the processes' rendezvous.
     """
     count = options.num_devices
-    # Each its share of the cores: PyTorch would give all of them to each.
+    # By default PyTorch would let every process use all cores.
     torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // count))
     row = MODELS[options.model]
     memory_format = torch.channels_last if options.nhwc else torch.contiguous_format

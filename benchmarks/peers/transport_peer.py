@@ -1,8 +1,8 @@
 """A task of the cluster in which `benchmarks.transport` measures.
 
-Started by `benchmarks.lib.launch_tasks`, as every ps and as the one worker, which
-prints what it found as a line of JSON.  The ps 0 answers on two more ports: bytes over
-a plain socket, and over gRPC if grpcio is installed.
+`benchmarks.lib.launch_tasks` starts it as every ps and as the only worker, which prints
+its measurements as a line of JSON.  Task 0 of ps listens on two more ports: it sends
+bytes over a plain socket and, if grpcio is installed, over gRPC.
 """
 
 import json
@@ -47,7 +47,7 @@ def rate(fetch: Callable[[], object], size: int, seconds: float) -> float:
     return calls * size / passed / 1e9
 
 
-# (way, bytes, what fetches them to the worker)
+# (name, number of bytes, a function that fetches them to the worker)
 Way = tuple[str, int, Callable[[], object]]
 
 
@@ -79,7 +79,7 @@ def from_ps(
 
 
 def from_socket(sizes: Sequence[int]) -> Iterator[Way]:
-    """The same of a plain TCP connection: asks for so many bytes, and reads them."""
+    """The same over a plain TCP connection: asks for so many bytes and reads them."""
     connection = _connect(SOCKET_PORT)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     memory = memoryview(bytearray(max(sizes)))
@@ -95,7 +95,7 @@ def from_socket(sizes: Sequence[int]) -> Iterator[Way]:
 
 
 def from_grpc(sizes: Sequence[int]) -> Iterator[Way]:
-    """The same of a gRPC stream of messages of at most a megabyte."""
+    """The same over a gRPC stream of messages of at most 1 MiB."""
     channel = grpc.insecure_channel(f"127.0.0.1:{GRPC_PORT}")
     grpc.channel_ready_future(channel).result(60)
     stream = channel.unary_stream(_METHOD)
