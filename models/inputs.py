@@ -158,7 +158,7 @@ def _leaves(nest: Any, path: _Path = ()) -> Iterator[tuple[_Path, Any]]:
     if isinstance(nest, Mapping):
         for key in sorted(nest):
             yield from _leaves(nest[key], (*path, key))
-    elif isinstance(nest, tuple | list):
+    elif isinstance(nest, tuple):
         for index, part in enumerate(nest):
             yield from _leaves(part, (*path, index))
     else:
@@ -185,7 +185,10 @@ def _check_spec(what: str, spec: object) -> None:
       ValueError: the sentence begins with `what`.
     """
     if not isinstance(spec, tf.TensorSpec):
-        raise ValueError(f"{what} is {reprlib.repr(spec)}, and must be a tf.TensorSpec")
+        raise ValueError(
+            f"{what} is {reprlib.repr(spec)}, and must be a tf.TensorSpec, or a dict "
+            "or tuple of them"
+        )
     if not spec.shape.is_fully_defined():
         raise ValueError(
             f"{what} has the shape {spec.shape}, all of which must be known; pad what "

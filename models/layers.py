@@ -185,15 +185,16 @@ class Layers:
         Returns:
           [batch, ..., units].
         """
-        gain = 2.0 if activation else 1.0
         *outer, features = x.shape
+        if not outer:  # the batch would be taken for the features
+            raise ValueError("x has no features; it is [batch, ..., features]")
         # One product of matrices: a batched one would make a gradient per example.
         rows = x if len(outer) == 1 else tf.reshape(x, [math.prod(outer), features])
         with v1.variable_scope(None, default_name="dense"):
             y, *weights = self._affine(
                 lambda kernel: tf.matmul(rows, kernel),
                 [features, units],
-                initializer=initializer or _he_initializer(gain),
+                initializer=initializer or _he_initializer(2.0 if activation else 1.0),
                 use_bias=use_bias,
                 bias_initializer=bias_initializer,
             )

@@ -1,6 +1,7 @@
 """`towers.fit`, `evaluate` and `predict`: a call does what the command does."""
 
 import os
+import pathlib
 import signal
 import threading
 import time
@@ -107,6 +108,16 @@ class CallsTest(parameterized.TestCase):
         with self.assertRaisesRegex(ValueError, f"^{sentence}"):
             _fit(from_arrays(*_rows(1)), **settings)
 
+    @parameterized.parameters(
+        ((_net, None), "model is a function; give a models.Model"),
+        ((_net(), _rows(1)), "data is a tuple; give the result of"),
+        ((_net(), "digits", _rows(1)), "validation_data is a tuple; give"),
+    )
+    def test_an_argument_of_another_kind(self, arguments, sentence):
+        names = ("model", "data", "validation_data")
+        with self.assertRaisesRegex(ValueError, sentence):
+            towers.fit(**dict(zip(names, arguments)))
+
     def test_data_that_do_not_fit(self):
         features, target = _rows(1)
         with self.assertRaisesRegex(
@@ -152,7 +163,7 @@ class CallsTest(parameterized.TestCase):
 
     def test_an_interrupt_saves_and_the_same_call_goes_on(self):
         data = from_arrays(*_rows(1))
-        settings = {"train_dir": self.folder, "batch_size": 16}
+        settings = {"train_dir": pathlib.Path(self.folder), "batch_size": 16}
 
         def interrupt():
             while tf.train.latest_checkpoint(self.folder) is None:

@@ -12,6 +12,7 @@ once for a whole process, such as its threads: the caller decides that.
 """
 
 import contextlib
+import os
 import sys
 from collections.abc import Iterator
 from typing import Any
@@ -150,6 +151,10 @@ def _plan(
     Raises:
       ValueError: it cannot be made; the sentences name settings as Python has them.
     """
+    wanted = "the result of a function of towers.data, such as from_arrays, or a name"
+    _check_kind("model", model, Model | str, "a models.Model, or a name")
+    _check_kind("data", data, Examples | str | None, wanted)
+    _check_kind("validation_data", validation_data, Examples | str | None, wanted)
     if isinstance(data, str):
         settings = {**settings, "data_name": data}
     if isinstance(model, str):
@@ -183,8 +188,20 @@ def _plan(
     )
 
 
+def _check_kind(name: str, value: object, kinds: Any, wanted: str) -> None:
+    """Checks the type of an argument.
+
+    Raises:
+      ValueError: it is another one.
+    """
+    if not isinstance(value, kinds):
+        raise ValueError(f"{name} is a {type(value).__name__}; give {wanted}")
+
+
 def _plain(value: Any) -> Any:
-    """A setting as flags have it: Python's numbers for NumPy's, tuples for lists."""
+    """A setting as flags have it: Python's numbers and text, tuples for lists."""
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
     if isinstance(value, np.generic):
         return value.item()
     return tuple(map(_plain, value)) if isinstance(value, tuple | list) else value

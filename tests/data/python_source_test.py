@@ -32,6 +32,11 @@ class FromSourceTest(parameterized.TestCase, tf.test.TestCase):
             r"from_source: source\[9\] failed: KeyError: 'nothing there' \(.*:\d+\)$",
         )
 
+    def test_a_list_is_an_array(self):
+        features, label = from_source([([1.0, 2.0], 3)]).specs
+        self.assertEqual(features, tf.TensorSpec([2], tf.float64))
+        self.assertEqual(label, tf.TensorSpec([], tf.int32))
+
     @parameterized.parameters(
         (iter([1]), "a list_iterator has no length or no index.* for from_dataset"),
         ([], r"a list: source\[0\] is empty"),

@@ -73,6 +73,10 @@ class ExamplesTest(parameterized.TestCase, tf.test.TestCase):
             dict(features=tf.TensorSpec([None, 3])),
             r"features has the shape \(None, 3\)",
         ),
+        (
+            dict(features=[tf.TensorSpec([])]),
+            "features is .* or a dict or tuple of them",
+        ),
         (dict(features={"a": 3}), r"features\['a'\] is 3, and must be a tf.TensorSpec"),
         (dict(features=()), "features has no tensor"),
         (

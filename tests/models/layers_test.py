@@ -216,6 +216,10 @@ class BatchNormTest(LayersTestCase):
         want_moments = [rows.mean(0), rows.var(0, ddof=1)]
         np.testing.assert_allclose(moments, want_moments, rtol=1e-4)
 
+    def test_dense_without_features(self):
+        with self.assertRaisesRegex(ValueError, r"no features"):
+            _layers().dense(tf.zeros([3]), 2)
+
     def test_without_channels(self):
         with self.assertRaisesRegex(ValueError, r"no channels"):
             _layers().batch_norm(tf.zeros([4]))

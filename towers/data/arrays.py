@@ -32,7 +32,7 @@ def from_arrays(
       ValueError: they do not fit together, are empty or contain something other than
         finite numbers; the sentence names the array.
     """
-    parts: examples.Parts = (features, labels)
+    parts: examples.Parts = (features, () if labels is None else labels)
     if weights is not None:
         parts = (*parts, weights)
     parts = examples.map_parts(examples.as_array, parts)

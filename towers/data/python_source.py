@@ -39,13 +39,14 @@ def from_source(
     if workers < 0:
         raise ValueError(f"from_source: workers={workers}; it must be 0 or more")
     parts, length = _first(source), len(source)
-    leaves, specs = [], []
+    leaves, specs = [], {}
     for name, value in examples.leaves(parts):
         array = examples.as_array(f"source[0]: {name}", value)
         if name == "weights":
             array = array.astype(np.float32)
         leaves.append(Leaf(name, array.dtype, array.shape))
-        specs.append(tf.TensorSpec(array.shape, tf.as_dtype(array.dtype)))
+        specs[name] = tf.TensorSpec(array.shape, tf.as_dtype(array.dtype))
+    nest = examples.map_parts(lambda name, _: specs[name], parts)
     if workers:
         pool = WorkerPool(source, leaves, workers)
         read = pool.rows
@@ -62,7 +63,6 @@ def from_source(
         except SourceError as error:
             raise ExampleError(f"from_source: {error}") from None
 
-    nest = tf.nest.pack_sequence_as(parts, specs)
     return Examples(
         name="source",
         num_examples=length,
