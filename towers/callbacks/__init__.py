@@ -1,6 +1,6 @@
-"""What is done around the steps of a run: checkpoints, evaluations, stops.
+"""Callbacks run between the steps of a run: checkpoints, evaluations, stops.
 
-Those that are here are for `--callbacks` and `towers.fit(callbacks=...)`.
+The names exported here are for `--callbacks` and `towers.fit(callbacks=...)`.
 """
 
 from towers.callbacks.base import Callback, TrainingRun

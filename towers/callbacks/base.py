@@ -1,4 +1,4 @@
-"""The interface of a callback: TensorFlow's `SessionRunHook` with two methods more."""
+"""The interface of a callback, an extension of TensorFlow's `SessionRunHook`."""
 
 from collections.abc import Callable, Mapping
 from typing import NamedTuple, TypeAlias
@@ -24,14 +24,14 @@ class TrainingError(RuntimeError):
 
 
 class TrainingRun(NamedTuple):
-    """The run that a callback is part of.
+    """The run of a callback.
 
     Attributes:
       train: its graph: the loss, the learning rate, the global step, the variables.
       train_dir: the folder of its checkpoints, or None.
-      evaluates: whether it evaluates while it trains.
+      evaluates: whether it evaluates during training.
       log: prints a line.
-      side: what the callback writes beside the checkpoints.
+      side: writes the callback's files; a failure to write does not end the run.
     """
 
     train: TrainGraph
@@ -42,35 +42,36 @@ class TrainingRun(NamedTuple):
 
 
 class Callback(v1.train.SessionRunHook):
-    """A `SessionRunHook` that knows its run, its evaluations and the steps it needs.
+    """A `SessionRunHook` that also gets its run and the results of evaluations.
 
-    The methods are called in this order, those without text here as TensorFlow has
-    them: `set_up` and `begin`, once, while the graph can be added to; then in each
-    session `after_create_session`, around each step that is due `before_run` and
-    `after_run`, after each evaluation `after_evaluation`, and at last `end`.
+    The methods are called in this order; those not described here are TensorFlow's:
+    `set_up` and `begin` once, while the graph can still be extended; then in each
+    session `after_create_session`, `before_run` and `after_run` around each due step,
+    `after_evaluation` after each evaluation, and finally `end`.
 
-    A variable that `set_up` or `begin` adds to the graph is in the checkpoints.  Where
-    a task of a cluster is lost, a new session goes on from the last checkpoint.
+    Variables that `set_up` or `begin` adds to the graph are saved in checkpoints.  When
+    a task of a cluster is lost, a new session continues from the last checkpoint.
     """
 
     def set_up(self, run: TrainingRun) -> None:
         """Called before `begin`, with the run's graph as the default."""
 
     def next_due(self, step: int) -> int:
-        """The first global step after `step` that this callback must see by itself.
+        """The first global step after `step` that must be a session call of its own.
 
         A plain `SessionRunHook` sees every step.  With a `Callback` the loop may run
-        the steps between inside the graph (`steps_per_loop`) and report them together.
+        the steps before it in one session call (`steps_per_loop`) and report them
+        together to `after_steps`.
         """
         return step + 1
 
     def after_steps(self, step: int, losses: np.ndarray, seconds: float) -> None:
-        """Called for steps that ran inside the graph.
+        """Called for several steps that ran in one session call.
 
         Args:
           step: the global step after them.
           losses: float32 [steps].
-          seconds: how long they took together.
+          seconds: duration of all of them.
         """
 
     def after_evaluation(
@@ -78,11 +79,11 @@ class Callback(v1.train.SessionRunHook):
     ) -> None:
         """Called after each evaluation.
 
-        It comes after `after_run` and the checkpoint of its step, and once more where a
-        run goes on from that checkpoint.
+        The call comes after `after_run` and after the checkpoint of the same step, and
+        is repeated when a run continues from that checkpoint.
 
         Args:
-          run_context: has the session; a request to stop ends the training.
+          run_context: has the session; `request_stop()` ends the training.
           step: the global step that was evaluated.
           metrics: `loss`, the model's metrics and what it derives from them, by name.
         """

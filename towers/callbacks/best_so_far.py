@@ -1,4 +1,4 @@
-"""A metric, and the best value that it had in the evaluations of a run."""
+"""A metric and its best value in the evaluations of a run."""
 
 import math
 from collections.abc import Mapping
@@ -18,13 +18,13 @@ _SIGNS = {"min": 1.0, "max": -1.0}
 
 
 class Standing(NamedTuple):
-    """What the evaluations so far came to.
+    """The results of the evaluations so far.
 
     Attributes:
       best: the best value of the metric.
-      since: evaluations since then.
-      step: the global step of the last evaluation that was counted.
-      paused: evaluations that are yet to be left out.
+      since: number of evaluations since then.
+      step: the global step of the last evaluation counted.
+      paused: number of the next evaluations that do not count.
     """
 
     best: float
@@ -34,13 +34,13 @@ class Standing(NamedTuple):
 
 
 class BestSoFar:
-    """Follows a metric; what it knows is in the checkpoints.
+    """Follows a metric; its state is saved in checkpoints.
 
     Args:
-      owner: name of the callback, for its sentences and in checkpoints.
+      owner: name of the callback, for messages and in checkpoints.
       metric: name of a metric of the evaluations, as `loss`.
       best: `min` or `max`, whichever is better.
-      min_change: a value is better if it is by more than this.
+      min_change: a value counts as better only if it differs by more than this.
 
     Raises:
       ValueError: `best` is neither.
@@ -79,18 +79,18 @@ class BestSoFar:
             self._assign = variable.assign(self._given, read_value=False)
 
     def read(self, session: v1.Session) -> Standing:
-        """What is known."""
+        """Returns the saved state."""
         return Standing(*session.run(self._value).tolist())
 
     def write(self, session: v1.Session, standing: Standing) -> None:
-        """Replaces what is known."""
+        """Replaces the saved state."""
         session.run(self._assign, {self._given: standing})
 
     def value(self, metrics: Mapping[str, float]) -> float:
         """The metric's value in an evaluation.
 
         Raises:
-          ValueError: there is none of its name.
+          ValueError: the evaluation has no metric of that name.
         """
         if self.metric not in metrics:
             every = f"there are {', '.join(metrics)}"

@@ -11,15 +11,15 @@ from towers.callbacks.every import Recorder
 
 v1 = tf.compat.v1
 
-_EVALUATION = "eval_"  # begins the columns of evaluations
+_EVALUATION = "eval_"  # prefix of the columns of evaluations
 
 
 class CsvLog(Recorder):
-    """Writes the loss, the learning rate and the metrics of steps, and evaluations.
+    """Writes the loss, learning rate and metrics, and the results of evaluations.
 
-    Every so many steps there is a row, with the columns `step`, `loss`,
-    `learning_rate` and the model's metrics.  An evaluation has a row with `step`,
-    `eval_loss` and so on.  A run that goes on continues the file from its step.
+    Every `every` steps it writes a row with the columns `step`, `loss`,
+    `learning_rate` and the model's metrics; after each evaluation, a row with `step`,
+    `eval_loss` and so on.  A run that continues from a checkpoint continues the file.
 
     Args:
       path: of the file; `log.csv` in the run's `train_dir` by default.
@@ -31,7 +31,7 @@ class CsvLog(Recorder):
         self._path = path
 
     def set_up(self, run: TrainingRun) -> None:
-        """Finds what it writes.
+        """Finds the tensors to fetch and the path of the file.
 
         Raises:
           ValueError: there is neither a path nor a `train_dir`.
@@ -45,7 +45,7 @@ class CsvLog(Recorder):
         self._evaluated = -1
 
     def after_create_session(self, session: v1.Session, coord: object) -> None:
-        """Opens the file at the step that the run goes on from."""
+        """Opens the file and removes rows of later steps than the current one."""
         super().after_create_session(session, coord)
         rows = self._table.open(self.step)
         evaluated = [int(r["step"]) for r in rows if r.get(f"{_EVALUATION}loss")]

@@ -1,4 +1,4 @@
-"""A CSV file that grows with the steps of a run, and goes on with it."""
+"""A CSV file to which a run adds rows; a run that continues also continues it."""
 
 import csv
 import io
@@ -13,12 +13,12 @@ from towers.errors.side_outputs import SideOutputs, append_line
 
 
 class CsvTable:
-    """Rows of numbers, each of a global step; what cannot be written is left out.
+    """Rows of numbers, one per global step; a failure to write does not end the run.
 
     Args:
-      path: of the file; its folder is made if there is none.
-      columns: beside `step`.
-      side: takes what cannot be written.
+      path: of the file; its folder is created if missing.
+      columns: the columns after `step`.
+      side: writes the file and reports failures.
     """
 
     def __init__(self, path: str, columns: Sequence[str], side: SideOutputs):
@@ -27,7 +27,7 @@ class CsvTable:
         self._side = side
 
     def open(self, step: int) -> list[dict[str, str]]:
-        """Forgets the rows of steps after this one; returns those before."""
+        """Removes the rows of later steps; returns the others."""
         rows: list[dict[str, str]] = []
         with self._side.writing("rows", self._path):
             rows = [row for row in self._rows() if int(row["step"]) <= step]
@@ -37,11 +37,11 @@ class CsvTable:
         return rows
 
     def add(self, step: int, values: Mapping[str, Any]) -> None:
-        """Appends a row, and columns if there are new ones.
+        """Appends a row, and new columns if `values` has any.
 
         Args:
-          step: that it is of.
-          values: by column; of what is no single number nothing is written.
+          step: the global step of the row.
+          values: column -> value; left empty if the value is not a single number.
         """
         numbers = {k: f"{float(v):.9g}" for k, v in values.items() if np.ndim(v) == 0}
         with self._side.writing("rows", self._path):
@@ -76,10 +76,10 @@ class CsvTable:
 
 
 def file_path(owner: object, path: str | None, name: str, run: TrainingRun) -> str:
-    """The path that a callback was given, or that of a file in the run's folder.
+    """The `path` if given, otherwise file `name` in the run's `train_dir`.
 
     Raises:
-      ValueError: there is neither.
+      ValueError: neither `path` nor `train_dir` is given.
     """
     if path is None and run.train_dir is None:
         raise ValueError(f"{type(owner).__name__} needs train_dir, or a path of a file")

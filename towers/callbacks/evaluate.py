@@ -12,7 +12,7 @@ class Evaluate(Every):
 
     Args:
       train: the graph.
-      evaluate: (run context, step) -> top-1 accuracy; reports it.
+      evaluate: evaluates and reports: (run context, step) -> top-1 accuracy.
       stop_at: the accuracy at which training stops, or None.
       steps, at: as in `Every`.
     """

@@ -83,14 +83,14 @@ class Every(Callback):
 
 
 class Recorder(Callback):
-    """Base class of callbacks that fetch values every so many steps, and only then.
+    """Base class of callbacks that fetch values only every `every` steps.
 
     Args:
-      every: steps between two.
+      every: interval in steps.
 
     Attributes:
-      wanted: what is fetched, by name; `set_up` fills it.
-      step: the global step that was reached.
+      wanted: name -> tensor to fetch; filled by `set_up`.
+      step: the current global step.
     """
 
     def __init__(self, every: int):
@@ -103,15 +103,15 @@ class Recorder(Callback):
         self.step = 0
 
     def set_up(self, run: TrainingRun) -> None:
-        """Keeps what says which step it is."""
+        """Keeps the tensor of the global step."""
         self._global_step, self._after = run.train.global_step, run.train.step
 
     def after_create_session(self, session: v1.Session, coord: object) -> None:
-        """Notes where the loop starts."""
+        """Reads the first global step."""
         self.step = int(session.run(self._global_step))
 
     def next_due(self, step: int) -> int:
-        """The next multiple."""
+        """The next multiple of the interval."""
         return next_time(step, steps=self._every, at=())
 
     def before_run(self, run_context: RunContext) -> RunArgs | None:
@@ -128,7 +128,7 @@ class Recorder(Callback):
             self.record(self.step, values)
 
     def after_steps(self, step: int, losses: np.ndarray, seconds: float) -> None:
-        """Notes where the loop is."""
+        """Updates the global step."""
         self.step = step
 
     def record(self, step: int, values: Mapping[str, np.ndarray]) -> None:

@@ -14,12 +14,12 @@ v1 = tf.compat.v1
 
 
 class GradientNorms(Recorder):
-    """Writes the Euclidean norm of each variable's gradient, the mean over the towers.
+    """Writes the Euclidean norm of each variable's gradient, averaged over towers.
 
-    The gradient is that of the loss, before weight decay and clipping; of a loss scale
-    it is divided by it.  Every so many steps the file gets a row: `step`, `all` (the
-    norm of all gradients together), and a column for each variable.  Other steps
-    compute no norms.  Where towers step apart, it is the gradient of the first tower.
+    It is the gradient of the loss, without the loss scale, before weight decay and
+    clipping.  Every `every` steps the file gets a row: `step`, `all` (the norm of all
+    gradients together), and a column for each variable.  Other steps compute no norms.
+    If every tower updates by itself, it is the gradient of the first tower.
 
     Args:
       path: of the file; `gradient_norms.csv` in the run's `train_dir` by default.
@@ -57,7 +57,7 @@ class GradientNorms(Recorder):
         self._table = CsvTable(path, list(self.wanted), run.side)
 
     def after_create_session(self, session: v1.Session, coord: object) -> None:
-        """Opens the file at the step that the run goes on from."""
+        """Opens the file and removes rows of later steps than the current one."""
         super().after_create_session(session, coord)
         self._table.open(self.step)
 
@@ -68,10 +68,10 @@ class GradientNorms(Recorder):
 
 
 def _square(gradient: tf.Tensor | tf.IndexedSlices) -> tf.Tensor:
-    """The sum of the squares of a gradient, float32 scalar, where the gradient is."""
+    """The sum of squares of a gradient, a float32 scalar on the gradient's device."""
     values = getattr(gradient, "values", gradient)
     with tf.device(values.device):
-        if isinstance(gradient, tf.IndexedSlices):  # a row may come several times
+        if isinstance(gradient, tf.IndexedSlices):  # rows can be repeated
             rows, places = tf.unique(gradient.indices)
             values = tf.math.unsorted_segment_sum(values, places, tf.size(rows))
         return tf.reduce_sum(tf.square(tf.cast(values, tf.float32)))

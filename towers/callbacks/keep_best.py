@@ -1,4 +1,4 @@
-"""The checkpoint at which a metric was best."""
+"""Keeps the checkpoint at which a metric was best."""
 
 import os
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ from towers.checkpoints.saving import Saving
 class KeepBest(Callback):
     """Keeps the checkpoint with the best value of a metric, in a folder of its own.
 
-    It is a checkpoint as any other: `--eval`, `towers.predict` and a training take its
+    It is an ordinary checkpoint: evaluation, `towers.predict` and training accept its
     folder as `train_dir`.
 
     Args:
@@ -28,10 +28,10 @@ class KeepBest(Callback):
         self._folder = folder
 
     def set_up(self, run: TrainingRun) -> None:
-        """Adds its state and what saves to the graph.
+        """Adds its state and a saver to the graph.
 
         Raises:
-          ValueError: there is no folder, or no evaluation.
+          ValueError: no folder is given, or the run does not evaluate.
         """
         self._best.set_up(run)
         self._log = run.log
@@ -50,7 +50,7 @@ class KeepBest(Callback):
         self._saving = Saving(checkpoints, log=run.log)
 
     def next_due(self, step: int) -> int:
-        """It needs to see no step."""
+        """Never: it acts only after evaluations."""
         return NEVER
 
     def after_evaluation(

@@ -13,7 +13,7 @@ class RateAdjustment:
     """The learning rate is factor x the schedule's rate + offset; both are saved.
 
     Args:
-      run: whose schedule is an `AdjustableRate`, as that of each run with callbacks.
+      run: its schedule is an `AdjustableRate`, as in every run with callbacks.
     """
 
     def __init__(self, run: TrainingRun):
@@ -25,9 +25,9 @@ class RateAdjustment:
             self._assign = variable.assign(self._given, read_value=False)
 
     def factor(self, session: v1.Session) -> float:
-        """The factor of the steps to come."""
+        """The factor for the next steps."""
         return float(session.run(self._value)[0])
 
     def write(self, session: v1.Session, factor: float, offset: float = 0.0) -> None:
-        """Sets both for the steps to come."""
+        """Sets factor and offset for the next steps."""
         session.run(self._assign, {self._given: (factor, offset)})

@@ -1,4 +1,4 @@
-"""The learning-rate range test: the loss while the rate grows."""
+"""The learning-rate range test: the loss at growing learning rates."""
 
 import os
 import tempfile
@@ -14,32 +14,33 @@ from towers.layout import graph_names
 
 v1 = tf.compat.v1
 
-_SMOOTHING = 0.9  # what a smoothed loss keeps of the one before
-_DIVERGED = 4.0  # times the lowest smoothed loss
+_SMOOTHING = 0.9  # weight of the previous smoothed loss
+_DIVERGED = 4.0  # the test ends at this multiple of the lowest smoothed loss
 
 
 class RateFinder(Callback):
     """Finds a learning rate before the first step (Smith 2017, arXiv:1506.01186).
 
-    It takes steps at rates that grow from `lowest` to `highest` by the same factor,
-    until the loss is 4 times the lowest one.  Then it draws the smoothed losses, says
-    at which rate they fall fastest, and puts everything back: the training begins as if
-    there had been no test, at the schedule's rate.  A run that goes on has no test.
+    It trains at rates that grow from `lowest` to `highest`, each step by the same
+    factor, until the loss exceeds 4 times the lowest one.  Then it draws the smoothed
+    losses, reports at which rate they fall fastest, and restores all variables: the
+    training begins as if without a test, at the schedule's rate.  A run that continues
+    from a checkpoint has no test.
 
     Args:
       path: of the picture, an SVG file; `rates.svg` in the run's `train_dir` by
         default, or in the current folder.
       lowest: rate of the first step.
       highest: rate of the last step.
-      steps: how many; no more than the training has.
+      steps: number of steps, at most that of the training.
 
     Attributes:
-      rates: of the steps that were taken.
-      losses: smoothed, after each.
-      suggestion: the rate at which the loss falls fastest; None where it never falls.
+      rates: the rate of each step taken.
+      losses: the smoothed loss of each step taken.
+      suggestion: the rate at which the loss falls fastest; None if it never falls.
 
     Raises:
-      ValueError: there is no range, or too few steps.
+      ValueError: not 0 < lowest < highest, or `steps` is below 3.
     """
 
     def __init__(
@@ -64,10 +65,10 @@ class RateFinder(Callback):
         self.suggestion: float | None = None
 
     def set_up(self, run: TrainingRun) -> None:
-        """Adds what saves and restores to the graph.
+        """Adds a saver to the graph.
 
         Raises:
-          ValueError: clients with graphs of their own train together.
+          ValueError: several clients train together (between-graph replication).
         """
         placement = run.train.placement
         if placement.clients > 1:
@@ -81,11 +82,11 @@ class RateFinder(Callback):
             self._saver = v1.train.Saver(run.train.saved)
 
     def next_due(self, step: int) -> int:
-        """It needs to see no step of the training."""
+        """Never: the test ends before the first step."""
         return NEVER
 
     def after_create_session(self, session: v1.Session, coord: object) -> None:
-        """Takes the steps, and takes them back."""
+        """Runs the test and restores the variables."""
         train = self._run.train
         if session.run(train.global_step):
             return
@@ -102,7 +103,7 @@ class RateFinder(Callback):
     def _take_steps(self, session: v1.Session) -> None:
         train, limit = self._run.train, self._run.train.options.limit
         steps = self._steps
-        if limit is not None:  # later examples weigh nothing
+        if limit is not None:  # examples from there on have weight 0
             steps = min(steps, max(limit // train.examples_per_step, 1))
         take = session.make_callable([train.loss, train.step])
         mean, lowest = 0.0, np.inf
@@ -140,9 +141,9 @@ class RateFinder(Callback):
 
 
 def _steepest(rates: Sequence[float], losses: Sequence[float]) -> float | None:
-    """The rate at which the loss falls fastest by its logarithm; None if it never does.
+    """The rate at which log(loss) falls fastest; None if it never falls.
 
-    The first smoothed losses are of few steps, and the last ones rise: neither counts.
+    Ignores the first losses, smoothed over few steps, and the last, which rise.
     """
     end = int(np.argmin(losses)) + 1
     begin = min(len(losses) // 10, end - 1)

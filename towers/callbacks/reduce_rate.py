@@ -1,4 +1,4 @@
-"""The learning rate is reduced when a metric gets no better any more."""
+"""Reduces the learning rate when a metric no longer improves."""
 
 from collections.abc import Mapping
 
@@ -10,20 +10,20 @@ from towers.callbacks.rate_adjustment import RateAdjustment
 class ReduceRate(Callback):
     """Reduces the learning rate on a plateau, as Keras's ReduceLROnPlateau does.
 
-    After as many evaluations in a row as `patience` says without a value better than
-    the best one, the rate of the schedule is multiplied by `factor` from then on.  What
-    it knows is in the checkpoints: a run that goes on equals one that was never killed.
+    After `patience` evaluations in a row without a new best value, the schedule's rate
+    is multiplied by `factor` from then on.  Its state is saved in checkpoints, so a run
+    that was stopped and continued equals one that was not.
 
     Args:
       metric: name of a metric of the evaluations, as `loss`.
       best: `min` or `max`, whichever is better.
       factor: above 0 and below 1.
-      patience: how many evaluations to wait.
-      min_change: a value is better if it is by more than this.
-      cooldown: so many evaluations after a reduction are not counted.
+      patience: number of evaluations to wait.
+      min_change: a value counts as better only if it differs by more than this.
+      cooldown: number of evaluations after a reduction that do not count.
 
     Raises:
-      ValueError: the factor does not reduce.
+      ValueError: the factor is not between 0 and 1.
     """
 
     def __init__(
@@ -51,13 +51,13 @@ class ReduceRate(Callback):
         self._log = run.log
 
     def next_due(self, step: int) -> int:
-        """It needs to see no step."""
+        """Never: it acts only after evaluations."""
         return NEVER
 
     def after_evaluation(
         self, run_context: RunContext, step: int, metrics: Mapping[str, float]
     ) -> None:
-        """Counts it; reduces the rate when it is time."""
+        """Counts the evaluation; reduces the rate after `patience` of them."""
         session = run_context.session
         last, value = self._best.read(session), self._best.value(metrics)
         if step <= last.step:
@@ -68,7 +68,7 @@ class ReduceRate(Callback):
         elif paused:
             standing = Standing(last.best, 0, step, paused)
         else:
-            # An evaluation that ends a pause counts; those in it do not.
+            # After a cooldown the count begins again at 1.
             since = (0 if last.paused else last.since) + 1
             standing = Standing(last.best, since, step, 0)
             if since >= self._patience:

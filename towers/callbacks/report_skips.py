@@ -1,4 +1,4 @@
-"""Prints when the loss scale was too large for a step."""
+"""Reports steps that were skipped because the loss scale was too large."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""Training ends when a metric gets no better any more."""
+"""Ends training when a metric no longer improves."""
 
 from collections.abc import Mapping
 
@@ -7,16 +7,16 @@ from towers.callbacks.best_so_far import BestSoFar, Standing
 
 
 class StopEarly(Callback):
-    """Ends training once evaluations have brought nothing better for a while.
+    """Ends training when a metric of the evaluations no longer improves.
 
-    The run stops after as many evaluations in a row as `patience` says without a value
-    better than the best one.  The same command does not go on afterwards.
+    The run ends after `patience` evaluations in a row without a new best value.  The
+    same command run again trains no further.
 
     Args:
       metric: name of a metric of the evaluations, as `loss`.
       best: `min` or `max`, whichever is better.
-      patience: how many evaluations to wait.
-      min_change: a value is better if it is by more than this.
+      patience: number of evaluations to wait.
+      min_change: a value counts as better only if it differs by more than this.
     """
 
     def __init__(
@@ -31,13 +31,13 @@ class StopEarly(Callback):
         self._log = run.log
 
     def next_due(self, step: int) -> int:
-        """It needs to see no step."""
+        """Never: it acts only after evaluations."""
         return NEVER
 
     def after_evaluation(
         self, run_context: RunContext, step: int, metrics: Mapping[str, float]
     ) -> None:
-        """Counts it; asks to stop when it is time."""
+        """Counts the evaluation; requests a stop after `patience` of them."""
         session = run_context.session
         standing, value = self._best.read(session), self._best.value(metrics)
         if step > standing.step:

@@ -39,7 +39,7 @@ class StopOnNan(Callback):
 
     Args:
       train: the graph.
-      finite: of its variables.
+      finite: checks its variables.
     """
 
     def __init__(self, train: TrainGraph, finite: FiniteCheck):
@@ -54,11 +54,11 @@ class StopOnNan(Callback):
         self._first = 1
 
     def after_create_session(self, session: v1.Session, coord: object) -> None:
-        """Notes the first step."""
+        """Reads the first global step."""
         self._first = int(session.run(self._global_step)) + 1
 
     def next_due(self, step: int) -> int:
-        """Never: `after_steps` gets the losses of steps inside the graph."""
+        """Never: `after_steps` gets the losses of steps that run in one call."""
         return NEVER
 
     def before_run(self, run_context: RunContext) -> RunArgs | None:
@@ -76,7 +76,7 @@ class StopOnNan(Callback):
             self._check(loss, step - len(losses) + 1 + index)
 
     def end(self, session: v1.Session) -> None:
-        """Raises NanLossError, with the variable."""
+        """Raises NanLossError with the variable's name if one is not finite."""
         if broken := self._finite.broken(session):
             step = int(session.run(self._global_step))
             raise NanLossError(
@@ -87,7 +87,7 @@ class StopOnNan(Callback):
     def _check(self, loss: float, step: int) -> None:
         if not math.isfinite(loss):
             advice = self._advice
-            if step == self._first:  # this run's learning rate had no effect on it
+            if step == self._first:  # no update of this run came before it
                 advice = (
                     "it is that of the initial values: look at the model or the data"
                     if step == 1
