@@ -77,7 +77,11 @@ class _Trained:
             for name in names:
                 gradients.append(2.0 * copy.read(name))
             self.step = copy.optimizer.apply(
-                update, gradients, copy.pieces(["w"]), rate=tf.constant(0.1)
+                update.rules,
+                update.make,
+                gradients,
+                copy.pieces(["w"]),
+                rate=tf.constant(0.1),
             )
             plain = {checkpoint_name(v): v for v in v1.global_variables()}
             self.saved = parts.joined(plain, copy.wholes)

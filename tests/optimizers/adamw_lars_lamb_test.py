@@ -74,7 +74,9 @@ def _train(update: Update, start, gradients):
             for name, value in start.items()
         }
         fed = {name: v1.placeholder(tf.float32, v.shape) for name, v in start.items()}
-        pairs = list(zip(update.decay(fed.values(), variables.values()), variables))
+        pairs = list(
+            zip(update.rules.decay(fed.values(), variables.values()), variables)
+        )
         step = update.make(lambda: tf.constant(_RATE)).apply_gradients(
             [(gradient, variables[name]) for gradient, name in pairs]
         )

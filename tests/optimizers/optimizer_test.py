@@ -123,7 +123,7 @@ class OptimizerTest(parameterized.TestCase):
                 for name in ("decayed", "free")
             ]
             ones = tf.ones([1, 3])
-            gradients = update.decay([ones] * 2, variables)
+            gradients = update.rules.decay([ones] * 2, variables)
             penalty = update.penalty({v.op.name: v.read_value() for v in variables})
             # What is as large as the variable is not there before its gradient.
             [_, product] = gradients[0].op.inputs
@@ -160,7 +160,9 @@ class ClipTest(parameterized.TestCase):
         update = optimizer.Update("sgd", Piecewise((1.0,)), **limits)
         with tf.Graph().as_default(), v1.Session() as session:
             rows = tf.IndexedSlices(tf.constant(self._ROWS), [1], [4, 2])
-            dense, none, sparse = update.clip([tf.constant(self._DENSE), None, rows])
+            dense, none, sparse = update.rules.clip(
+                [tf.constant(self._DENSE), None, rows]
+            )
             self.assertIsNone(none)
             self.assertIsInstance(sparse, tf.IndexedSlices)
             return session.run([dense, sparse.values])
@@ -181,43 +183,3 @@ class ClipTest(parameterized.TestCase):
         dense, rows = self._clipped(clip_norm=100.0, clip_value=50.0)
         np.testing.assert_array_equal(dense, self._DENSE)
         np.testing.assert_array_equal(rows, self._ROWS)
-
-
-class CopyOptimizerTest(parameterized.TestCase):
-    def _apply(self, update, gradients, rates=(1.0,), start=(0.0, 0.0)):
-        """The values of a variable after each of some updates; names of all."""
-        with tf.Graph().as_default(), v1.Session() as session:
-            gradients = [g and tf.constant(g) for g in gradients]
-            w = v1.get_variable("w", initializer=np.float32(start), use_resource=True)
-            copy = optimizer.CopyOptimizer()
-            steps = [copy.apply(update, gradients, [w], rate=rate) for rate in rates]
-            session.run(v1.global_variables_initializer())
-            values = []
-            for step in steps:
-                session.run(step)
-                values.append(session.run(w))
-            return values, [v.op.name for v in v1.global_variables()]
-
-    def test_two_updates_share_the_slots_and_have_rates_of_their_own(self):
-        update = optimizer.Update("momentum", Piecewise((1.0,)))
-        values, names = self._apply(update, [[1.0, 1.0]], (1.0, 0.5))
-        self.assertEqual(names, ["w", "w/Momentum"])
-        # Nesterov: slot 1, then 1.9; w -= rate x (gradient + 0.9 x slot).
-        np.testing.assert_allclose(values[0], -1.9 * np.ones(2), rtol=1e-6)
-        np.testing.assert_allclose(values[1], -(1.9 + 0.5 * 2.71) * np.ones(2), 1e-6)
-
-    @parameterized.parameters(
-        (dict(clip_value=2.0), [-2.0, 2.0]),  # not 0.5 x 6 - 2, not 0.5 x -8 + 2
-        (dict(clip_norm=2.5), [-1.5, 2.0]),
-    )
-    def test_clips_what_weight_decay_has_been_added_to(self, limits, gradient):
-        update = optimizer.Update("sgd", Piecewise((1.0,)), weight_decay=0.5, **limits)
-        start = np.array([6.0, -8.0], np.float32)
-        # Decayed the gradients are -3 and 4, of the norm 5.
-        [value], _ = self._apply(update, [[-6.0, 8.0]], start=start)
-        np.testing.assert_array_equal(value, start - gradient)
-
-    def test_no_gradient_at_all_is_refused(self):
-        update = optimizer.Update("momentum", Piecewise((1.0,)))
-        with self.assertRaisesRegex(ValueError, "no variable gets a gradient"):
-            self._apply(update, [None])

@@ -94,7 +94,12 @@ class CopyTest(tf.test.TestCase, parameterized.TestCase):
             variables, rate = copy.pieces(["w"]), tf.constant(1.0)
             gradients = [tf.ones([2])]
             copy.optimizer.apply(
-                update, gradients, variables, rate=rate, reads=copy.reads
+                update.rules,
+                update.make,
+                gradients,
+                variables,
+                rate=rate,
+                reads=copy.reads,
             )
             known = {node.name: node for node in graph.as_graph_def().node}
             kind = "ResourceApplyGradientDescent"

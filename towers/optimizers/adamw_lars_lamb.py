@@ -23,7 +23,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from towers.compute import deterministic_sum
-from towers.optimizers.rates_by_variable import Rate, RatesByVariable, model_name
+from towers.optimizers.copy_optimizer import Rate, RatesByVariable, model_name
 
 
 class DecayPlace(NamedTuple):

@@ -1,23 +1,24 @@
-"""Optimizers by name, weight decay and gradient clipping."""
+"""Optimizers by name, and how an update is chosen: optimizer, decay, clipping."""
 
 import dataclasses
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
 from flags.problem import wrong_setting
 from towers.errors.explain import first_few
-from towers.layout import graph_names, parts
+from towers.layout import parts
 from towers.optimizers import adamw_lars_lamb, sparse_updates
 from towers.optimizers.adamw_lars_lamb import DecayPlace, WeightDecay
+from towers.optimizers.copy_optimizer import (
+    GradientRules,
+    Rate,
+    RatesByVariable,
+    model_name,
+)
 from towers.optimizers.learning_rate import AdjustableRate
-from towers.optimizers.rates_by_variable import Rate, RatesByVariable, model_name
-
-v1 = tf.compat.v1
-
-MeanGradient: TypeAlias = tf.Tensor | tf.IndexedSlices | None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -232,52 +233,11 @@ class Update:
     def _decays(self, name: str) -> bool:
         return self.decayed(name.removeprefix(self.prefix))
 
-    def decay(
-        self, gradients: Sequence[MeanGradient], variables: Sequence[tf.Variable]
-    ) -> list[MeanGradient]:
-        """Adds weight decay to the gradients, on their variables' devices.
-
-        They are returned unchanged if the optimizer applies it itself.
-        """
-        if not self.place.in_gradient:
-            return list(gradients)
-        with tf.name_scope("weight_decay"):
-            return [
-                self._decayed(gradient, variable)
-                for gradient, variable in zip(gradients, variables)
-            ]
-
-    def _decayed(self, gradient: MeanGradient, variable: tf.Variable) -> MeanGradient:
-        name = model_name(variable)
-        if gradient is None or not self.weight_decay or not self._decays(name):
-            return gradient
-        with tf.device(variable.device):
-            gradient = tf.convert_to_tensor(gradient)
-            # Otherwise the product could be computed early and take memory all step.
-            with tf.control_dependencies([gradient]):
-                return gradient + self.weight_decay * variable
-
-    def clip(self, gradients: Sequence[MeanGradient]) -> list[MeanGradient]:
-        """Clips the mean gradients, weight decay included: by value, then by norm.
-
-        Args:
-          gradients: one per variable: tensor, `IndexedSlices` or None.
-
-        Returns:
-          the clipped gradients.  By norm, all are scaled by one factor, so that their
-          global norm (Pascanu et al. 2013) is at most `clip_norm`.
-        """
-        if self.clip_value is not None:
-            low, high = -self.clip_value, self.clip_value
-            gradients = [
-                _map_values(g, lambda values: tf.clip_by_value(values, low, high))
-                for g in gradients
-            ]
-        if self.clip_norm is None:
-            return list(gradients)
-        norm = tf.linalg.global_norm([g for g in gradients if g is not None])
-        scale = self.clip_norm / tf.maximum(norm, self.clip_norm)
-        return [_map_values(g, lambda values: values * scale) for g in gradients]
+    @property
+    def rules(self) -> GradientRules:
+        """What is done to the mean gradients before the optimizer."""
+        decay = self.weight_decay if self.place.in_gradient else 0.0
+        return GradientRules(decay, self._decays, self.clip_value, self.clip_norm)
 
     def penalty(self, values: Mapping[str, Any]) -> tf.Tensor:
         """Weight decay's term of the loss: factor / 2 x sum of squares, float32 scalar.
@@ -306,77 +266,3 @@ class Update:
 def first_match(regexes: Iterable[str], name: str) -> str | None:
     """The first regular expression that matches in a name; None if none does."""
     return next((regex for regex in regexes if re.search(regex, name)), None)
-
-
-def _map_values(
-    gradient: MeanGradient, change: Callable[[tf.Tensor], tf.Tensor]
-) -> MeanGradient:
-    """The gradient with a function applied to its values, on their device."""
-    if gradient is None:
-        return None
-    if isinstance(gradient, tf.IndexedSlices):
-        values = _map_values(gradient.values, change)
-        return tf.IndexedSlices(values, gradient.indices, gradient.dense_shape)
-    with tf.device(gradient.device):
-        return change(gradient)
-
-
-class CopyOptimizer:
-    """Updates one copy of the variables; all its updates share the slots.
-
-    Args:
-      prefix: of the variables' names in the graph, which the model's lack.
-    """
-
-    def __init__(self, prefix: str = ""):
-        self._prefix = prefix
-        self._optimizer: RatesByVariable | None = None
-        self._rate: tf.Tensor | None = None
-
-    def apply(
-        self,
-        update: Update,
-        gradients: Sequence[MeanGradient],
-        variables: Sequence[tf.Variable],
-        *,
-        rate: tf.Tensor,
-        reads: Sequence[tf.Tensor] = (),
-    ) -> tf.Operation:
-        """Applies weight decay, clipping and optimizer.
-
-        Args:
-          update: optimizer, weight decay and clipping.
-          gradients: one per variable: tensor, `IndexedSlices` or None.
-          variables: that are updated.
-          rate: float32 scalar, the learning rate.
-          reads: of the variables' values in the same step.
-
-        Raises:
-          ValueError: all gradients are None.
-        """
-        update = dataclasses.replace(update, prefix=self._prefix)
-        devices = {variable.device for variable in variables}
-        # Scalars for all variables are on their common device, or on that of the rate.
-        # Tensors as large as a variable have their device set where they are made.
-        with tf.device(devices.pop() if len(devices) == 1 else rate.device):
-            gradients = update.clip(update.decay(gradients, variables))
-            pairs = [
-                p for p in zip(gradients, variables, strict=True) if p[0] is not None
-            ]
-            if not pairs:
-                raise ValueError(
-                    "no variable gets a gradient from the loss: nothing could be "
-                    "trained"
-                )
-            self._rate = rate
-            if self._optimizer is None:
-                self._optimizer = update.make(lambda: self._rate)
-            # A gradient may not depend on its variable's value; still the variable must
-            # not be updated before every tower has read it.
-            with tf.control_dependencies([tf.group(*reads)]):
-                with v1.name_scope(self._optimizer.get_name()) as scope:
-                    pass
-                # Adam names its powers of beta by the current scope, and slots by
-                # variables.
-                with v1.name_scope(graph_names.VARIABLES):
-                    return self._optimizer.apply_gradients(pairs, name=scope)

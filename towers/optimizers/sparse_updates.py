@@ -13,7 +13,7 @@ of a dense update can be used.
 import tensorflow as tf
 
 from towers.optimizers import adamw_lars_lamb
-from towers.optimizers.rates_by_variable import Rate, RatesOfTensorFlow
+from towers.optimizers.copy_optimizer import Rate, RatesOfTensorFlow
 
 v1 = tf.compat.v1
 

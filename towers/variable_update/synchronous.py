@@ -1,5 +1,6 @@
 """The synchronous modes: all towers step together, on the variables of this step."""
 
+import dataclasses
 from collections.abc import Collection, Sequence
 
 import tensorflow as tf
@@ -124,9 +125,14 @@ def _apply(
     rate: tf.Tensor,
 ) -> tf.Operation:
     """The update of one copy."""
-    variables = store.pieces(names)
+    update = dataclasses.replace(update, prefix=store.prefix)
     return store.optimizer.apply(
-        update, gradients, variables, rate=rate, reads=store.reads
+        update.rules,
+        update.make,
+        gradients,
+        store.pieces(names),
+        rate=rate,
+        reads=store.reads,
     )
 
 

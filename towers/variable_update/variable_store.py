@@ -12,7 +12,7 @@ from towers.gradients import exchange
 from towers.layout import graph_names, parts
 from towers.layout.parts import Parts, Split
 from towers.layout.placement import Placement, host_of, task_of
-from towers.optimizers.optimizer import CopyOptimizer
+from towers.optimizers.copy_optimizer import CopyOptimizer
 
 v1 = tf.compat.v1
 
@@ -48,6 +48,7 @@ class VariableStore:
       variables: model's name -> variable, parts by their own names.
       wholes: model's name -> parts of each partitioned variable.
       stages: model's name -> the first stage that reads the variable.
+      prefix: as given.
       optimizer: updates the variables.
     """
 
@@ -67,10 +68,10 @@ class VariableStore:
         self._partition_bytes = partition_bytes
         self._load = {place: 0 for places in (*devices, *shards) for place in places}
         self._seed = seed
-        self._prefix = prefix
+        self.prefix = prefix
         self._graph = v1.get_default_graph()
         self._reads: dict[str, Any] = {}
-        self.optimizer = CopyOptimizer(prefix)
+        self.optimizer = CopyOptimizer()
         self.variables: dict[str, tf.Variable] = {}
         self.wholes: dict[str, Parts] = {}
         self.stages: dict[str, int] = {}
@@ -121,7 +122,7 @@ class VariableStore:
             else:
                 with tf.device(self._least(self._devices[stage], shape)):
                     variable = v1.get_variable(
-                        self._prefix + name,
+                        self.prefix + name,
                         shape,
                         tf.float32,
                         first,
@@ -154,7 +155,7 @@ class VariableStore:
                 initial = initializer(shape.as_list(), dtype=tf.float32)
             initial = tf.convert_to_tensor(initial, tf.float32)
         pieces = parts.make(
-            self._prefix + name, initial, split, devices, trainable=trainable
+            self.prefix + name, initial, split, devices, trainable=trainable
         )
         self.wholes[name] = pieces
         return {parts.name_of(name, k): part for k, part in enumerate(pieces)}

@@ -1,4 +1,4 @@
-"""A rate for each variable, against an optimizer of that rate alone."""
+"""One copy's updates: a rate for each variable, against one of that rate alone."""
 
 import dataclasses
 
@@ -8,6 +8,7 @@ from absl.testing import parameterized
 
 from tests import arrays
 from towers.layout.graph_names import checkpoint_name
+from towers.optimizers.copy_optimizer import CopyOptimizer
 from towers.optimizers.learning_rate import Piecewise
 from towers.optimizers.optimizer import OPTIMIZERS, Update
 
@@ -40,7 +41,7 @@ def _trained(update, rates, *, sparse=False, steps=3):
                 for g in gradients
             ]
         optimizer = update.make(lambda: tf.constant(rate))
-        decayed = gradients if sparse else update.decay(gradients, variables)
+        decayed = gradients if sparse else update.rules.decay(gradients, variables)
         step = optimizer.apply_gradients(list(zip(decayed, variables)))
         with v1.Session() as session:
             session.run(v1.global_variables_initializer())
@@ -105,3 +106,46 @@ class RatesByVariableTest(parameterized.TestCase):
             optimizer = _UPDATE.make(tf.constant(_RATE))
             optimizer.apply_gradients([(tf.ones_like(variable), variable)])
         self.assertNotIn("Mul", {op.type for op in graph.get_operations()})
+
+
+class CopyOptimizerTest(parameterized.TestCase):
+    def _apply(self, update, gradients, rates=(1.0,), start=(0.0, 0.0)):
+        """The values of a variable after each of some updates; names of all."""
+        with tf.Graph().as_default(), v1.Session() as session:
+            gradients = [g and tf.constant(g) for g in gradients]
+            w = v1.get_variable("w", initializer=np.float32(start), use_resource=True)
+            copy = CopyOptimizer()
+            steps = [
+                copy.apply(update.rules, update.make, gradients, [w], rate=rate)
+                for rate in rates
+            ]
+            session.run(v1.global_variables_initializer())
+            values = []
+            for step in steps:
+                session.run(step)
+                values.append(session.run(w))
+            return values, [v.op.name for v in v1.global_variables()]
+
+    def test_two_updates_share_the_slots_and_have_rates_of_their_own(self):
+        update = Update("momentum", Piecewise((1.0,)))
+        values, names = self._apply(update, [[1.0, 1.0]], (1.0, 0.5))
+        self.assertEqual(names, ["w", "w/Momentum"])
+        # Nesterov: slot 1, then 1.9; w -= rate x (gradient + 0.9 x slot).
+        np.testing.assert_allclose(values[0], -1.9 * np.ones(2), rtol=1e-6)
+        np.testing.assert_allclose(values[1], -(1.9 + 0.5 * 2.71) * np.ones(2), 1e-6)
+
+    @parameterized.parameters(
+        (dict(clip_value=2.0), [-2.0, 2.0]),  # not 0.5 x 6 - 2, not 0.5 x -8 + 2
+        (dict(clip_norm=2.5), [-1.5, 2.0]),
+    )
+    def test_clips_what_weight_decay_has_been_added_to(self, limits, gradient):
+        update = Update("sgd", Piecewise((1.0,)), weight_decay=0.5, **limits)
+        start = np.array([6.0, -8.0], np.float32)
+        # Decayed the gradients are -3 and 4, of the norm 5.
+        [value], _ = self._apply(update, [[-6.0, 8.0]], start=start)
+        np.testing.assert_array_equal(value, start - gradient)
+
+    def test_no_gradient_at_all_is_refused(self):
+        update = Update("momentum", Piecewise((1.0,)))
+        with self.assertRaisesRegex(ValueError, "no variable gets a gradient"):
+            self._apply(update, [None])
