@@ -36,7 +36,8 @@ FLOORS = """
     errors layout cluster data checkpoints compute gradients optimizers
     variable_update pipelines options graph callbacks evaluation/eval_settings planning
     session evaluation run
-    choices api verification start predict command_line train verify
+    choices api verification start data/__main__ models predict command_line train
+    verify
 """.split()
 
 # What the files of a folder may import beside the standard library.

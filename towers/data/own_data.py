@@ -48,8 +48,26 @@ def get(
             f"is where TFDS keeps its data sets, and {name} is a function",
             "leave it out",
         )
-    function = load.load_function("data_name", name)
     split = split or ("train" if training else _EVALUATED)
+    examples = examples_of(name, split)
+    try:
+        if examples.by_vocabulary and request.vocabulary:
+            examples = examples.by_vocabulary(request.vocabulary)
+        source = ExampleSource(examples, request, training=training)
+    except ValueError as error:
+        call = f"{name.rpartition(':')[2]}({split!r})"
+        raise wrong_setting("data_name", name, f"{call}: {error}") from error
+    source.name = os.path.basename(name)
+    return source
+
+
+def examples_of(name: str, split: str) -> Examples:
+    """The result of a user's function for a split.
+
+    Raises:
+      ValueError: there is no such function, it fails, or it returns something else.
+    """
+    function = load.load_function("data_name", name)
     function_name = name.rpartition(":")[2]
     call = f"{function_name}({split!r})"
     try:
@@ -72,11 +90,4 @@ def get(
             "return what a function of towers.data makes, as from_arrays or "
             "from_source",
         )
-    try:
-        if examples.by_vocabulary and request.vocabulary:
-            examples = examples.by_vocabulary(request.vocabulary)
-        source = ExampleSource(examples, request, training=training)
-    except ValueError as error:
-        raise wrong_setting("data_name", name, f"{call}: {error}") from error
-    source.name = os.path.basename(name)
-    return source
+    return examples

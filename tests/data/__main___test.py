@@ -1,0 +1,68 @@
+"""`python -m towers.data` shows what a data set is."""
+
+import contextlib
+import importlib
+import io
+import os
+from unittest import mock
+
+import tensorflow as tf
+from absl.testing import parameterized
+
+from tests import digit_runs
+
+_main = importlib.import_module("towers.data.__main__").main
+_HERE = "tests.bad_data_test"
+
+
+def _shown(*arguments):
+    """The exit status, and what is printed."""
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(out):
+        status = _main([f"--data_dir={digit_runs.data_dir()}", *arguments])
+    return status, out.getvalue()
+
+
+class MainTest(parameterized.TestCase):
+    def test_images(self):
+        path = os.path.join(self.create_tempdir(), "digits.png")
+        status, text = _shown("digits", "--count=3", f"--picture={path}")
+        self.assertEqual(status, 0, text)
+        lines = text.splitlines()
+        self.assertEqual(
+            lines[:3],
+            [
+                "digits, split train: 1442 examples, 10 classes",
+                "  features: uint8 [8, 8, 1]",
+                "  labels: int32 []",
+            ],
+        )
+        self.assertLen(lines, 3 + 3 * 3)
+        with open(path, "rb") as file:
+            self.assertEqual(tf.io.decode_png(file.read()).shape, [8, 3 * 9, 1])
+
+    def test_texts(self):
+        status, text = _shown("shakespeare", "--count=1")
+        self.assertEqual(status, 0, text)
+        self.assertIn("features: int32 [64]", text)
+        self.assertRegex(text, r"features: \[ *70 105 114 ")  # First Citizen
+
+    def test_data_of_a_user(self):
+        from_arrays = importlib.import_module("towers.data").from_arrays
+        data = from_arrays({"table": [[0.25, 1.0], [2.0, 3.0]]}, [4, 5])
+        with mock.patch(f"{_HERE}.data", lambda split: data):
+            status, text = _shown(f"{_HERE}:data", "--split=validation")
+        self.assertEqual(status, 0, text)
+        self.assertIn("split validation: 2 examples\n", text)
+        self.assertRegex(text, r"example 1\n  features\['table'\]: \[2. 3.\]\n  .*: 5")
+
+    @parameterized.parameters(
+        (["nosuch"], "error: .*no such data set"),
+        (["digits", "--split=dev"], "error: .*there is no split dev, only train, test"),
+        (["shakespeare", "--picture=x.png"], "error: .*no feature is an image"),
+    )
+    def test_mistakes(self, arguments, words):
+        status, text = _shown(*arguments)
+        self.assertEqual(status, 2)
+        self.assertRegex(text, words)
+        self.assertNotIn("Traceback", text)
