@@ -230,12 +230,12 @@ class Layers:
     ) -> tf.Tensor:
         """Batch normalisation over all axes but the channels (Ioffe & Szegedy 2015).
 
-        The channels of what is no image are its last axis, as behind `dense`.
-        Statistics and parameters are float32 whatever `dtype` is; x keeps its dtype.
-        In training, the mean and variance of the batch, x or with `joined` all batches
-        of which x is one, are used and recorded in `statistics`, gradients included;
-        otherwise the moving averages are read.  A frozen layer, none of whose variables
-        is trained, reads them in training, too, and leaves them as they are.
+        If x is no image, as after `dense`, its last axis has the channels.  Statistics
+        and parameters are float32 for any `dtype`; x keeps its dtype.  Training uses
+        the mean and variance of the batch x (with `joined`, of all joined batches),
+        differentiates through them and appends them to `statistics`; otherwise the
+        moving averages are read.  A frozen layer, none of whose variables is trained,
+        reads them in training, too, and does not change them.
         """
         whole, x = x.shape, self._as_image(x)
         shape = [self.channels(x)]

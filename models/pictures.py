@@ -1,10 +1,10 @@
-"""Pictures of what an evaluation measured, as arrays uint8 [height, width, 3].
+"""Pictures of the results of an evaluation, as uint8 arrays [height, width, 3].
 
-`Model.derived` may return them among its numbers:
+`Model.derived` may return them beside numbers:
 
     derived=lambda values: {"confusion": pictures.confusion(values["matrix"])}
 
-With matplotlib (`pip install 'towers[plot]'`) they have axes; without, they are bare.
+They have axes only if matplotlib is installed (`pip install 'towers[plot]'`).
 """
 
 from collections.abc import Callable
@@ -26,7 +26,7 @@ _LEAST = 32  # pixels of a side of a picture in a grid
 
 
 def confusion(matrix: np.ndarray) -> np.ndarray:
-    """A heat map of a confusion matrix, the darker the more of a label.
+    """A heat map of a confusion matrix; darker is a larger share of the label.
 
     Args:
       matrix: the sums of `metrics.confusion_matrix`, [classes, classes]: a row for each
@@ -52,7 +52,7 @@ def confusion(matrix: np.ndarray) -> np.ndarray:
 
 
 def roc(histogram: np.ndarray) -> np.ndarray:
-    """The ROC curve, with the area under it where there is matplotlib.
+    """The ROC curve; with matplotlib, also the area under it.
 
     Args:
       histogram: the sums of `metrics.score_histogram`, [2, bins].
@@ -61,7 +61,7 @@ def roc(histogram: np.ndarray) -> np.ndarray:
     if Figure is None:
         canvas = np.ones((_SIZE, _SIZE, 3))
         along = np.linspace(0, 1, 4 * _SIZE)
-        # By the length of the curve, which also climbs straight up.
+        # Points at equal distances along the curve, which may have vertical parts.
         length = np.concatenate([[0], np.cumsum(np.abs(np.diff(false + true)))]) / 2
         curve = np.interp(along, length, false), np.interp(along, length, true)
         for (x, y), color in (((along, along), 0.8), (curve, (0, 0, 0.8))):
@@ -83,8 +83,8 @@ def grid(images: np.ndarray) -> np.ndarray:
     """Pictures side by side, row by row.
 
     Args:
-      images: float [pictures, height, width, 1 or 3], from 0 (black) to 1; what is no
-        number is black.
+      images: float [pictures, height, width, 1 or 3], from 0 (black) to 1; NaN is
+        black.
     """
     tiles = [enlarged(image, _LEAST) for image in np.nan_to_num(images)]
     columns = int(np.ceil(np.sqrt(len(tiles))))
@@ -109,7 +109,7 @@ def _pixels(image: np.ndarray) -> np.ndarray:
 
 
 def _drawn(draw: Callable[[Any], None]) -> np.ndarray:
-    """What a function draws with matplotlib, which holds nothing of it afterwards."""
+    """The picture that a function draws with matplotlib; the figure is closed."""
     figure = Figure(figsize=(_SIZE / 100, _SIZE / 100), dpi=100, layout="constrained")
     canvas = FigureCanvasAgg(figure)
     draw(figure.subplots())

@@ -75,12 +75,11 @@ class Recipe:
       num_epochs: length of a full training.
       optimizer: a row of `towers.optimizers.optimizer.OPTIMIZERS`.
       weight_decay: L2 factor, applied once at the update: gradient += factor x value.
-      decayed: which variables (by name) the weight decay touches.
-      learning_rate_factors: regular expression -> what the learning rate of a variable
-        is multiplied by; of several that match in its name (`re.search`), the first
-        counts.
-      ema_decay: 0, or the decay of the moving averages that evaluation reads.
-      clip_norm: 0, or the size that the norm of all mean gradients does not exceed.
+      decayed: name of a variable -> whether weight decay applies to it.
+      learning_rate_factors: regular expression -> factor of the learning rate of
+        variables whose name matches (`re.search`); the first match counts.
+      ema_decay: decay of the moving averages that evaluation reads; 0 for none.
+      clip_norm: upper limit of the norm of all mean gradients together; 0 for none.
       published: the published result and its source, in words.
     """
 

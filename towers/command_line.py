@@ -1,4 +1,4 @@
-"""What a command line of `towers.train` asks for, read and checked."""
+"""Reads and checks the command line of `towers.train`."""
 
 import contextlib
 import dataclasses
@@ -19,13 +19,13 @@ from towers.layout import cluster_spec
 from towers.session import tune
 from towers.variable_update.modes import VARIABLE_UPDATES
 
-# Flag -> the table that its values are names in.
+# Flag -> the table of its values.
 CHOICES = {
     **choices.CHOICES,
     "variable_update": {**VARIABLE_UPDATES, tune.AUTO: None},
 }
 
-# Role of a task -> what it changes in the settings, which are written for all tasks.
+# Role of a task -> its changes of the settings, which are the same for all tasks.
 _READ_BY = {
     cluster_spec.EVALUATOR: roles.for_evaluator,
     cluster_spec.FOLLOWER: roles.for_follower,
@@ -33,11 +33,11 @@ _READ_BY = {
 
 
 class CommandLine(NamedTuple):
-    """What the command line and the environment ask for."""
+    """The settings, cluster and plan of a command line and its environment."""
 
     config: Config
     spec: cluster_spec.ClusterSpec | None
-    plan: planning.Plan | None  # None for a task that only serves
+    plan: planning.Plan | None  # None for a task that is only a server
 
     @property
     def cluster(self) -> cluster_spec.ClusterSpec:
@@ -53,7 +53,7 @@ class CommandLine(NamedTuple):
 
 
 def read_command_line(argv: Sequence[str]) -> CommandLine:
-    """What the command line asks for; one error has everything that is wrong."""
+    """Reads and checks a command line; one error lists all its problems."""
     config, problems = _parsed(argv)
     at_fault = {problem.setting for problem in problems}
     if config.devices.xla:  # before the plan opens this process's first session
@@ -77,7 +77,7 @@ def read_command_line(argv: Sequence[str]) -> CommandLine:
         if cluster_ok and role != cluster_spec.SERVER:
             plan = _plan(config, spec)
     except collected.PlanError as error:
-        # Not those that only arise from the default in place of a wrong value.
+        # Leave out problems caused by the default that replaces a wrong value.
         problems += [p for p in error.problems if at_fault.isdisjoint(p.settings)]
     if problems:
         raise parse.UsageError(*problems)
@@ -88,7 +88,7 @@ def read_command_line(argv: Sequence[str]) -> CommandLine:
 
 
 def _plan(config: Config, spec: cluster_spec.ClusterSpec | None) -> planning.Plan:
-    """The plan of a run on the cluster, or beside it for its evaluator."""
+    """The plan of a run on the cluster; for an evaluator, outside the cluster."""
     settings, watched = tune.settled(config), None
     if spec and spec.role == cluster_spec.EVALUATOR:
         spec, watched = None, spec
@@ -98,7 +98,7 @@ def _plan(config: Config, spec: cluster_spec.ClusterSpec | None) -> planning.Pla
 
 
 def _parsed(argv: Sequence[str]) -> tuple[Config, list[Problem]]:
-    """The settings, with defaults for those that are wrong, and the problems.
+    """The settings, with defaults in place of wrong values, and the problems.
 
     Raises:
       parse.UsageError: the command line could not be read at all.

@@ -1,4 +1,4 @@
-"""The user's own callbacks: made, added to the graph, and guarded.
+"""Creates the user's callbacks, adds them to the graph and reports their errors.
 
 `--callbacks=path/to/file.py:function` names a function that returns them:
 
@@ -36,10 +36,10 @@ v1 = tf.compat.v1
 
 SessionRunHook: TypeAlias = v1.train.SessionRunHook
 
-# Callbacks, or the function that makes them of the train graph or of nothing.
+# Callbacks, or a function that returns them, with the train graph or no argument.
 CallbackSource = Callable[..., Sequence[SessionRunHook]] | Sequence[SessionRunHook]
 
-# Steps between two that a plain hook sees where towers step apart.
+# Interval of the steps that a plain hook sees if every tower updates by itself.
 _APART = 100
 
 _OURS = "towers.callbacks"
@@ -48,7 +48,7 @@ _FINALIZED = "Graph is finalized"  # TensorFlow's words
 
 
 def callbacks_of(config: Config) -> CallbackSource:
-    """The function that `--callbacks` names; none, where nothing is trained.
+    """The function named by `--callbacks`; no callbacks if nothing is trained.
 
     Raises:
       ValueError: there is no such function.
@@ -60,23 +60,23 @@ def callbacks_of(config: Config) -> CallbackSource:
 
 
 class CallbackError(ValueError):
-    """A callback of the user's failed; the sentence says where."""
+    """A user's callback failed; the message says where."""
 
 
 def attach(
     source: CallbackSource, run: TrainingRun
 ) -> tuple[list["GuardedCallback"], TrainGraph]:
-    """Makes the callbacks and lets them add to the current graph, the run's.
+    """Creates the callbacks and lets them extend the run's graph, the current one.
 
     Args:
-      source: the callbacks, or what makes them.
-      run: that they are part of.
+      source: the callbacks, or a function that returns them.
+      run: their run.
 
     Returns:
-      the callbacks, and the train graph with the variables that they have added.
+      The callbacks, and the train graph with the variables they have added.
 
     Raises:
-      CallbackError: the function or a callback fails, or they are no callbacks.
+      CallbackError: the function or a callback fails, or a value is no callback.
     """
     train, before = run.train, {v.ref() for v in v1.global_variables()}
     with tf.device(train.placement.counters):
@@ -101,7 +101,7 @@ def _made(source: CallbackSource, train: TrainGraph) -> Sequence[SessionRunHook]
     """The callbacks of a source.
 
     Raises:
-      CallbackError: the function fails, or there are others.
+      CallbackError: the function fails, or returns anything but callbacks.
     """
     hooks: Any = source
     whose = "callbacks"
@@ -134,13 +134,13 @@ def _takes_graph(source: Callable[..., Any]) -> bool:
         inspect.signature(source).bind()
     except TypeError:
         return True
-    except ValueError:  # some that are written in C do not say what they take
+    except ValueError:  # some functions written in C have no signature
         pass
     return False
 
 
 def _add_saver(train: TrainGraph) -> None:
-    """Adds the one that TensorFlow's CheckpointSaverHook looks for."""
+    """Adds the saver that TensorFlow's CheckpointSaverHook looks for."""
     with tf.device(train.placement.master), v1.name_scope(graph_names.CHECKPOINT):
         saver = v1.train.Saver(train.saved | train.constants)
     v1.add_to_collection(v1.GraphKeys.SAVERS, saver)
@@ -150,10 +150,10 @@ def _add_saver(train: TrainGraph) -> None:
 def saved_on_failure(
     checkpoints: Saving | None, train: TrainGraph, session: v1.Session
 ) -> Iterator[None]:
-    """Where a callback inside fails, what was trained is saved.
+    """Saves a checkpoint if a callback fails inside the `with` statement.
 
     Raises:
-      CallbackError: it failed.
+      CallbackError: a callback failed.
     """
     try:
         yield
@@ -170,14 +170,14 @@ def saved_on_failure(
 
 
 class GuardedCallback(Callback):
-    """A callback of the user's, whose errors become one sentence.
+    """A user's callback; its errors are raised as `CallbackError`.
 
     Its `set_up`, `begin` and `after_create_session` are called by `add_to_graph` and
     `start`, before the loop begins.
 
     Args:
       hook: the callback.
-      run: that it is part of.
+      run: its run.
 
     Attributes:
       hook: the callback.
@@ -191,7 +191,7 @@ class GuardedCallback(Callback):
         self._checked = False
 
     def add_to_graph(self, run: TrainingRun) -> None:
-        """Calls `set_up`, where there is one, and `begin`."""
+        """Calls `set_up`, if it has one, and `begin`."""
         self._call("set_up", run)
         self._call("begin")
 
@@ -200,10 +200,10 @@ class GuardedCallback(Callback):
         self._call("after_create_session", session, None)
 
     def next_due(self, step: int) -> int:
-        """As a `Callback` says; a plain hook sees every step.
+        """The callback's own `next_due`; for a plain hook, every step.
 
-        Where towers step apart, a step that is seen is one of the first tower alone, so
-        that a plain hook sees one of every hundred.
+        If every tower updates by itself, only the first tower takes a step that a hook
+        sees; so a plain hook sees one step in a hundred.
         """
         if isinstance(self.hook, Callback):
             return self._call("next_due", step)
@@ -217,19 +217,19 @@ class GuardedCallback(Callback):
         return args
 
     def after_run(self, run_context: RunContext, run_values: RunValues) -> None:
-        """Hands on what the step brought."""
+        """Passes on the values of a step."""
         self._looked = True
         self._call("after_run", run_context, run_values)
 
     def after_steps(self, step: int, losses: np.ndarray, seconds: float) -> None:
-        """Hands on what several steps brought."""
+        """Passes on the values of several steps."""
         self._looked = False
         self._call("after_steps", step, losses, seconds)
 
     def after_evaluation(
         self, run_context: RunContext, step: int, metrics: Mapping[str, float]
     ) -> None:
-        """Hands on what an evaluation brought, where there is a method for it."""
+        """Passes on the results of an evaluation if the callback has the method."""
         self._call("after_evaluation", run_context, step, metrics)
 
     def end(self, session: v1.Session) -> None:
@@ -248,7 +248,7 @@ class GuardedCallback(Callback):
         try:
             return method(*args)
         except LOST:
-            raise  # a task is gone: it says nothing about the callback
+            raise  # a task was lost, which is no error of the callback
         except Exception as error:  # a user's code may raise anything
             raise self._error(name, method, error) from error
 
@@ -261,14 +261,14 @@ class GuardedCallback(Callback):
                 "operations and variables in begin" + (f" ({where})" if where else "")
             )
         if type(self.hook).__module__.startswith(_OURS) and type(error) is ValueError:
-            return CallbackError(str(error))  # it says whose it is
+            return CallbackError(str(error))  # its message names the callback
         return CallbackError(f"{type(self.hook).__name__}.{name} failed: {words}")
 
     def _check(self, args: Any, graph: tf.Graph) -> None:
-        """Looks at the first arguments for a step.
+        """Checks what the callback's `before_run` returns for the first step.
 
         Raises:
-          CallbackError: they are no `SessionRunArgs`, or fetch what is not there.
+          CallbackError: it is no `SessionRunArgs`, or fetches what the graph lacks.
         """
         whose = f"{type(self.hook).__name__}.before_run"
         if not isinstance(args, v1.train.SessionRunArgs):

@@ -13,7 +13,7 @@ v1 = tf.compat.v1
 
 
 class Loaders:
-    """Makes the operations that load checkpoints; call it where they are to stand.
+    """Adds the operations that load checkpoints to the current graph and device.
 
     Args:
       variables: checkpoint name -> variable.
@@ -34,7 +34,7 @@ class Loaders:
         self._permute = version is not None and version.assign(order.PERMUTED).op
 
     def load(self, session: v1.Session, path: str) -> None:
-        """Loads what the graph has variables for.
+        """Loads the values of the graph's variables.
 
         Raises:
           OpError: the checkpoint cannot be read.
@@ -47,15 +47,16 @@ class Loaders:
                 self._load_each(session, path, names)
         if self._permute and order.NAME not in stored:
             session.run(self._permute)
-        # Of what was loaded, which therefore can be read.
+        # Only of loaded variables, which are known to be readable.
         contents.check_counts(path, stored & self._variables.keys())
 
     def _load_each(
         self, session: v1.Session, path: str, names: Collection[str]
     ) -> None:
-        """Loads a checkpoint of a run that trained other variables.
+        """Loads a checkpoint of a run in which other variables were frozen.
 
-        A moving average begins at the value of its variable, slots as in a new run.
+        A missing moving average starts at the value of its variable, and missing slots
+        start as in a new run.
         """
         reader = tf.train.load_checkpoint(path)
         missing = contents.untrained(names, contents.of(path))
@@ -66,7 +67,7 @@ class Loaders:
                 reader.get_tensor(missing.get(name, name)),
             )
             for piece, part in zip(parts.each(variable), parts.cut(value, variable)):
-                # As `Variable.load` does it; the graph may be finalized.
+                # Like `Variable.load`, adds no operation: the graph may be finalized.
                 session.run(piece.initializer, {piece.initializer.inputs[1]: part})
         if thawed := {missing[name] for name in missing.keys() - averages}:
             self._log(
@@ -76,10 +77,9 @@ class Loaders:
 
 
 def _groups(variables: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Groups of variables that are loaded together.
+    """Groups of variables that are loaded together, without constants.
 
-    Those that may be missing are groups by what they are part of; all others are one.
-    Constants are left out.
+    Variables that may be missing form a group per `contents.kind_of`; all others one.
     """
     groups: dict[str, dict[str, Any]] = {}
     for name, variable in variables.items():

@@ -1,4 +1,4 @@
-"""Copies of what no step changes, on the devices of the towers that read it.
+"""Copies of frozen variables on the devices of the towers that read them.
 
 A frozen variable is stored once, wherever the mode puts it.  Without a copy its value
 would be transferred to every tower in every step.
@@ -17,11 +17,11 @@ v1 = tf.compat.v1
 
 
 class FixedCopies:
-    """A copy for each tower that has the variable on another device.
+    """A copy for each tower whose device is not the variable's.
 
     Args:
       placement: of the towers.
-      names: of variables that no step changes.
+      names: of the variables that no step changes.
     """
 
     def __init__(self, placement: Placement, names: Collection[str] = ()):
@@ -32,7 +32,7 @@ class FixedCopies:
 
     @property
     def variables(self) -> list[tf.Variable]:
-        """The copies, which only `fill` gives their values."""
+        """The copies; `fill` sets their values."""
         return [copy for _, *copies in self._copies.values() for copy in copies]
 
     def read(
@@ -46,7 +46,7 @@ class FixedCopies:
 
         Args:
           name: of the variable.
-          tower: that reads it.
+          tower: index of the tower that reads it.
           held: name -> variable.
           stages: name -> the first stage that reads the variable.
 
