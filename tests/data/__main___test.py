@@ -66,3 +66,4 @@ class MainTest(parameterized.TestCase):
         self.assertEqual(status, 2)
         self.assertRegex(text, words)
         self.assertNotIn("Traceback", text)
+        self.assertFalse(os.path.exists("x.png"))

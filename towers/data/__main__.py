@@ -57,8 +57,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         for line in table(f"{options.name}, split {options.split}", data, shown):
             print(line)
         if options.picture:
+            png = picture(shown)
             with open(options.picture, "wb") as file:
-                file.write(picture(shown))
+                file.write(png)
     except ValueError as error:
         return collected.refuse_settings(error)
     except OSError as error:
