@@ -3,6 +3,8 @@
 python -m benchmarks.compare         this project and its peers, images/s
 python -m benchmarks.single_gpu      dtypes and layouts on a GPU, and a bare graph
 python -m benchmarks.memory          peak memory of each mode, and tf_cnn_benchmarks'
+python -m benchmarks.checkpoints     what a step loses to a checkpoint, with and
+                                     without a thread
 python -m benchmarks.step_overhead   the loop and its hooks, against a bare loop
 python -m benchmarks.startup         from the command to the first step; many towers
 python -m benchmarks.epoch_order     time and memory of the order of an epoch

@@ -114,6 +114,7 @@ ROWS = (
     needs("eval", "train_dir"),
     needs("stop_at_top_1_accuracy", *_EVAL_DURING_TRAINING),
     *(needs(flag, "train_dir") for flag in ("save_model_secs", "save_model_steps")),
+    needs("async_checkpoint", "save_model_secs", "save_model_steps"),
     needs("save_retry_secs", "save_model_secs", "save_model_steps"),
     needs("max_ckpts_to_keep", "train_dir"),
     needs("summary_verbosity", "train_dir"),

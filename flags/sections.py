@@ -330,6 +330,11 @@ class OutputFlags:
         unset="only at the end",
         must=AT_LEAST_1,
     )
+    async_checkpoint: bool = field(
+        False,
+        "write the checkpoints between steps in a thread, from values that are copied "
+        "in memory, while training goes on",
+    )
     save_retry_secs: float | None = field(
         None,
         "seconds for which writing a checkpoint that failed is tried again, while "

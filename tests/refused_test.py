@@ -138,6 +138,7 @@ _NEEDED = (
     ("--save_model_secs=60", "--train_dir"),
     ("--save_model_steps=10", "--train_dir"),
     ("--max_ckpts_to_keep=2", "--train_dir"),
+    ("--async_checkpoint", "--save_model_secs or --save_model_steps"),
     ("--save_retry_secs=9.0", "--save_model_secs or --save_model_steps"),
     ("--summary_verbosity=1", "--train_dir"),
     ("--summary_verbosity=1", "--save_summaries_steps"),

@@ -225,14 +225,20 @@ class TrainTest(absltest.TestCase):
         self.assertRegex(mfu, r"^MFU: (\d+\.\d %|unknown, .*) \(")
 
     def test_signals_and_kills_change_nothing(self):
+        self._check_signals("signals", *_TINY)
+
+    def test_signals_and_kills_while_a_thread_writes_change_nothing(self):
+        self._check_signals("thread", *_TINY, "--async_checkpoint")
+
+    def _check_signals(self, name, *flags):
         """Ended three times, each time at another step, and yet equal bit for bit."""
-        directory = os.path.join(self.folder, "signals")
-        flags = [*_TINY, "--train_dir=signals"]
+        directory = os.path.join(self.folder, name)
+        flags = [*flags, f"--train_dir={name}"]
         stopped = 0
         for number, status in ((signal.SIGTERM, 143), (signal.SIGINT, 130)):
             process = self._fork(*flags)
             if stopped:
-                process.line(f"^Resuming from signals/model.ckpt-{stopped}$")
+                process.line(f"^Resuming from {name}/model.ckpt-{stopped}$")
             process.kill_after(number, directory, stopped + 60)
             exit_status, lines, errors = process.ended()
             self.assertEqual((exit_status, errors), (status, []))
@@ -240,7 +246,7 @@ class TrainTest(absltest.TestCase):
             last = re.fullmatch(words, lines[-1])
             self.assertIsNotNone(last, lines[-1])
             step, path = int(last.group(1)), last.group(2)
-            self.assertEqual(path, f"signals/model.ckpt-{step}")
+            self.assertEqual(path, f"{name}/model.ckpt-{step}")
             self.assertNotIn("failure", os.listdir(directory))
             self.assertEqual(_step(checkpoint.latest(directory)), step)
             self.assertBetween(step, stopped + 60, _LAST_STEP - 1)
@@ -256,8 +262,8 @@ class TrainTest(absltest.TestCase):
         stopped = newest
         exit_status, lines, errors = self._fork(*flags).ended()
         self.assertEqual((exit_status, errors), (0, []))
-        self.assertIn(f"Resuming from signals/model.ckpt-{stopped}", lines)
-        self.assertEqual(lines[-1], "Checkpoints are in signals.")
+        self.assertIn(f"Resuming from {name}/model.ckpt-{stopped}", lines)
+        self.assertEqual(lines[-1], f"Checkpoints are in {name}.")
         straight = self._straight()
         self.assertEqual(digit_runs.accuracies(lines), digit_runs.accuracies(straight))
         self._assert_same_end(directory)

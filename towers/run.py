@@ -304,15 +304,16 @@ class _Training:
     def _steps(self, session: v1.Session, around: list, last_step: int) -> int:
         run, flags = self._run, self._run.plan.config
         try:
-            return crash.during("training; if memory ran out, lower --batch_size")(
-                lambda: loop.run(
-                    run.built,
-                    session,
-                    around,
-                    last_step=last_step,
-                    steps_per_loop=flags.training.steps_per_loop,
-                ),
-            )
+            with run.checkpoints or contextlib.nullcontext():
+                return crash.during("training; if memory ran out, lower --batch_size")(
+                    lambda: loop.run(
+                        run.built,
+                        session,
+                        around,
+                        last_step=last_step,
+                        steps_per_loop=flags.training.steps_per_loop,
+                    ),
+                )
         except TrainingError as error:
             directory = flags.output.train_dir
             kept = directory and checkpoint.latest(directory)

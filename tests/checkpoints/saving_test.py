@@ -5,6 +5,8 @@ import io
 import os
 import shutil
 import subprocess
+import threading
+import time
 from unittest import mock
 
 import numpy as np
@@ -68,7 +70,8 @@ class _Saves(parameterized.TestCase):
                     variable.load(np.full([3], value, "f4"), session)
                     return how(session, step)
 
-                save.attempt = lambda step: save(step, how=saved.attempt)
+                save.attempt = lambda step, value=None: save(step, value, saved.attempt)
+                save.saving = saved
                 yield save
 
     def _steps(self):
@@ -205,6 +208,105 @@ class FullTest(_Saves):
         self.assertEqual(self._steps()[-1], 5)
         names = os.listdir(self.directory)
         self.assertEmpty([name for name in names if "tmp" in name or "temp" in name])
+
+
+class ThreadTest(_Saves):
+    """Checkpoints that a thread writes."""
+
+    @contextlib.contextmanager
+    def _slow(self):
+        """Writes wait for this event."""
+        real, go = v1.train.Saver.save, threading.Event()
+
+        def save(saver, *args, **options):
+            go.wait()
+            return real(saver, *args, **options)
+
+        with mock.patch.object(v1.train.Saver, "save", save):
+            try:
+                yield go
+            finally:
+                go.set()
+
+    def _wait(self, save):
+        """Waits for the thread; whether it has failed."""
+        while save.saving._writing and not save.saving._writing.done():
+            time.sleep(0.001)
+        return save.saving.has_failed()
+
+    def test_values_are_those_of_the_step(self):
+        with self._saving(in_thread=True) as save, save.saving:
+            with self._slow():
+                self.assertTrue(save.attempt(1))
+                self.assertFalse(save.saving.has_failed())
+                save(2, how=lambda session, step: None)  # the variable only
+                self.assertEqual(self._steps(), [])
+            self.assertFalse(self._wait(save))
+            self.assertEqual(self._steps(), [1])
+            self.assertTrue(save.attempt(3))
+            self.assertTrue(save.attempt(4))  # after that of step 3
+        self.assertEqual(self._steps(), [1, 3, 4])
+
+    def test_the_end_waits_and_takes_what_is_written(self):
+        with self._saving(in_thread=True) as save:
+            with self._slow() as go, save.saving:
+                save.attempt(1)
+                threading.Timer(0.05, go.set).start()
+            self.assertEqual(self._steps(), [1])
+            self.assertEndsWith(save(1), "model.ckpt-1")
+            self.assertEndsWith(save(2), "model.ckpt-2")
+        self.assertEqual(self._steps(), [1, 2])
+
+    def test_a_failure_is_said_once_and_what_follows_is_written(self):
+        with self._saving(in_thread=True) as save:
+            with _fails(_FULL):
+                self.assertTrue(save.attempt(1))
+                self.assertTrue(self._wait(save))
+                self.assertFalse(save.saving.has_failed())
+                self.assertTrue(save.attempt(2))
+                self.assertFalse(save.attempt(3))  # as that of step 2 has failed
+                save.attempt(4)
+                self._wait(save)
+            self.assertTrue(save.attempt(5))
+            self.assertFalse(self._wait(save))
+        failed, again = self.printed.getvalue().splitlines()
+        self.assertRegex(failed, "^warning: .*step 1 could not .*tried again$")
+        self.assertRegex(again, "^warning: .*written again: that of step 5")
+        self.assertEqual(self._steps(), [5])
+
+    def test_a_failure_after_the_seconds_ends_the_run(self):
+        with self._saving(in_thread=True, retry_secs=0) as save, _fails(_FULL):
+            save.attempt(1)
+            with self.assertRaises(checkpoint.CheckpointError):
+                self._wait(save)
+
+    def test_room_is_made(self):
+        with self._saving(in_thread=True) as save:
+            save.attempt(1)
+            save.attempt(2)
+            self._wait(save)
+            with _full(_FULL):
+                save.attempt(3)
+                self.assertFalse(self._wait(save))
+        self.assertEqual(self._steps(), [2, 3])
+        self.assertLen(self.lines, 1)
+
+    def test_what_is_not_finite_is_not_written(self):
+        with self._saving(in_thread=True) as save:
+            save.attempt(1, np.nan)
+            with self.assertRaisesRegex(checkpoint.NotFiniteError, "a is .* step 1"):
+                self._wait(save)
+        self.assertEqual(self._steps(), [])
+
+    def test_an_error_of_the_training_is_the_one_that_is_raised(self):
+        with self._saving(in_thread=True) as save:
+            with self.assertRaises(ZeroDivisionError), save.saving:
+                save.attempt(1, np.nan)
+                raise ZeroDivisionError
+            with save.saving, _fails(_FULL):
+                save.attempt(2)
+            with self.assertRaises(checkpoint.NotFiniteError), save.saving:
+                save.attempt(3, np.nan)
 
 
 class GoneTest(_Saves):

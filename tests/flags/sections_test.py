@@ -58,9 +58,9 @@ FLAGS = {
         """,
     "output": """
         check_flags display_every print_training_accuracy loss_type_to_report train_dir
-        save_model_secs save_model_steps save_retry_secs max_ckpts_to_keep
-        summary_verbosity save_summaries_steps trace_file graph_file benchmark_log_dir
-        benchmark_test_id
+        save_model_secs save_model_steps async_checkpoint save_retry_secs
+        max_ckpts_to_keep summary_verbosity save_summaries_steps trace_file graph_file
+        benchmark_log_dir benchmark_test_id
         """,
 }
 

@@ -31,6 +31,8 @@ class SaveCheckpoints(Every):
 
     def next_due(self, step: int) -> int:
         """As in `Every`; after a failure, the next step once it is time to retry."""
+        if self._saving.has_failed():
+            self._failed, self._last_time = True, time.monotonic()
         if not self._failed:
             return super().next_due(step)
         waited = time.monotonic() - self._last_time

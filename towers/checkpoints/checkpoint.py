@@ -18,6 +18,7 @@ from typing import Any
 import tensorflow as tf
 
 from towers.checkpoints import constants, contents
+from towers.checkpoints.held_values import HeldValues
 from towers.checkpoints.loading import Loaders
 from towers.errors import explain
 from towers.errors.output_paths import OutputError
@@ -119,10 +120,27 @@ class Checkpoints:
                 self._variables, max_to_keep=max_to_keep, save_relative_paths=True
             )
             self._loaders = Loaders(self._variables, log)
-        self._finite = finite
+        self._finite: FiniteCheck | HeldValues | None = finite
+        self._held: HeldValues | None = None
         self._saved_step = -1
         self._cleared = False
         self._known: set[tuple] = set()  # the files that were saved here or restored
+
+    def hold_values(self) -> None:
+        """From now on `save` writes what `hold` has held."""
+        with v1.name_scope(graph_names.CHECKPOINT):
+            self._finite = self._held = HeldValues(self._saver)
+        self._saver = self._held.saver
+
+    def hold(self, session: v1.Session) -> None:
+        """Holds the values of this step until `release`; for `hold_values` only."""
+        if self._held:
+            self._held.hold(session)
+
+    def release(self, session: v1.Session) -> None:
+        """Frees the memory of what is held."""
+        if self._held:
+            self._held.release(session)
 
     def needed(self, last_step: int, every: float) -> int:
         """The bytes that must be free on the disk when a run starts.

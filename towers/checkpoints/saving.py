@@ -1,6 +1,9 @@
 """Saves a run, also if its folder is removed or the disk is full."""
 
+import concurrent.futures
+import contextlib
 import math
+import threading
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -28,6 +31,7 @@ class Saving:
       lock: of that folder, or None.
       retry_secs: how long `attempt` may fail; None for no limit.
       log: takes lines for the user.
+      in_thread: whether a thread writes the checkpoints of `attempt`.
     """
 
     def __init__(
@@ -37,8 +41,15 @@ class Saving:
         *,
         retry_secs: float | None = None,
         log: Callable[[str], None] = print,
+        in_thread: bool = False,
     ):
         self._checkpoints = checkpoints
+        self._in_thread = in_thread
+        self._writing: concurrent.futures.Future[str] | None = None
+        self._step = 0  # whose checkpoint is being written
+        self._lines: list[str] = []  # of the thread, for the user
+        if in_thread:
+            checkpoints.hold_values()
         self._lock = lock
         self._retry_secs = math.inf if retry_secs is None else retry_secs
         self._log = log
@@ -59,28 +70,99 @@ class Saving:
           NotFiniteError: a variable is not finite.
           TakenError: another run uses the folder, or has used it.
         """
+        with contextlib.suppress(CheckpointError):  # this one takes its place
+            self._wait()
+        self._checkpoints.hold(session)
+        try:
+            return self._write(session, step)
+        finally:
+            self._tell()
+
+    def _write(self, session: v1.Session, step: int) -> str:
+        """Writes the held values, or the variables where none are held."""
         self._follow()
         while True:
             try:
-                return self._checkpoints.save(session, step)
+                path = self._checkpoints.save(session, step)
+                self._checkpoints.release(session)
+                return path
             except CheckpointError as error:
-                path = self._checkpoints.make_room(step) if error.is_full else None
-                if path is None:
+                removed = self._checkpoints.make_room(step) if error.is_full else None
+                if removed is None:
                     raise
-                self._log(f"The disk is full: {path} is deleted to make room.")
+                words = f"The disk is full: {removed} is deleted to make room."
+                self._lines.append(words)
+
+    def _tell(self) -> None:
+        """Logs what was done while a checkpoint was written."""
+        lines, self._lines = self._lines, []
+        for line in lines:
+            self._log(line)
 
     def attempt(self, session: v1.Session, step: int) -> bool:
         """As `save`, but an error of writing does not end the run at once.
 
+        With `in_thread`, it waits for the thread's last checkpoint, and starts the
+        thread of this one.
+
         Returns:
-          whether the checkpoint was written.
+          whether the checkpoint was written; with `in_thread`, whether it was begun.
 
         Raises:
           CheckpointError: for `retry_secs` no checkpoint could be written.
-          NotFiniteError, TakenError: as from `save`.
+          NotFiniteError, TakenError: as from `save`, or of the thread's last one.
         """
+        if not self._in_thread:
+            return self._tried(lambda: self.save(session, step), step)
+        if self._writing and not self._tried(self._wait, self._step):
+            return False
+        self._checkpoints.hold(session)
+        writing: concurrent.futures.Future[str] = concurrent.futures.Future()
+        self._writing, self._step = writing, step
+
+        def write() -> None:
+            try:
+                writing.set_result(self._write(session, step))
+            except BaseException as error:  # it is raised where the result is read
+                writing.set_exception(error)
+
+        threading.Thread(target=write, name="checkpoint", daemon=True).start()
+        return True
+
+    def has_failed(self) -> bool:
+        """Whether the thread has ended, and could not write its checkpoint.
+
+        Raises:
+          CheckpointError, NotFiniteError, TakenError: as from `attempt`.
+        """
+        ended = self._writing is not None and self._writing.done()
+        return ended and not self._tried(self._wait, self._step)
+
+    def __enter__(self) -> "Saving":
+        """The end of the `with` block waits for the thread."""
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        # An error of the block is to be raised, rather than one of the thread.  Without
+        # any, the last checkpoint of the run takes the place of one that failed.
+        with contextlib.suppress(CheckpointError if kind is None else Exception):
+            self._wait()
+
+    def _wait(self) -> None:
+        """Waits for the thread; raises its error."""
+        if self._writing is None:
+            return
         try:
-            self.save(session, step)
+            self._writing.result()
+        finally:
+            if self._writing.done():
+                self._writing = None
+                self._tell()
+
+    def _tried(self, act: Callable[[], object], step: int) -> bool:
+        """Whether an act that writes the checkpoint of a step has done so."""
+        try:
+            act()
         except CheckpointError as error:
             now = time.monotonic()
             if self._failing_since is None:
@@ -151,7 +233,13 @@ def set_up(
     if output.save_model_secs and not output.max_ckpts_to_keep:
         every = num_steps
     check_room("train_dir", output.train_dir, checkpoints.needed(num_steps, every))
-    return Saving(checkpoints, lock, retry_secs=output.save_retry_secs, log=log)
+    return Saving(
+        checkpoints,
+        lock,
+        retry_secs=output.save_retry_secs,
+        log=log,
+        in_thread=output.async_checkpoint,
+    )
 
 
 def _taken(directory: str, why: str) -> str:
