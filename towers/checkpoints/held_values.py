@@ -6,6 +6,8 @@ are copied to the host.  They are held on the host of their variable, and releas
 they are written.
 """
 
+import copy
+
 import tensorflow as tf
 
 v1 = tf.compat.v1
@@ -24,7 +26,7 @@ class HeldValues:
     """
 
     def __init__(self, saver: v1.train.Saver):
-        definition = saver.as_saver_def()
+        definition = copy.deepcopy(saver.as_saver_def())  # the saver keeps its own
         graph = v1.get_default_graph()
         done = graph.get_tensor_by_name(definition.save_tensor_name)
         (save,) = (op for op in done.op.control_inputs if op.type == "SaveV2")
@@ -32,15 +34,17 @@ class HeldValues:
         by_host: dict[str, list[int]] = {}
         for number, value in enumerate(values):
             by_host.setdefault(value.device, []).append(number)
-        holds, releases, held = [], [], list(values)
+        holds: list[tf.Operation] = []
+        releases, held = [], list(values)
         for host, numbers in by_host.items():
             of_host = [values[number] for number in numbers]
-            area = dict(dtypes=[x.dtype for x in of_host], shared_name=_NAME)
+            name = f"{_NAME}/{len(holds)}"  # two names of a device may mean the same
+            area = dict(dtypes=[x.dtype for x in of_host], shared_name=name)
             with tf.device(host):
                 releases.append(tf.raw_ops.StageClear(**area))
                 # What a lost session has left there is not written.
                 with tf.control_dependencies([tf.raw_ops.StageClear(**area)]):
-                    holds.append(tf.raw_ops.Stage(values=of_host, shared_name=_NAME))
+                    holds.append(tf.raw_ops.Stage(values=of_host, shared_name=name))
                 peeked = tf.raw_ops.StagePeek(index=0, **area)
             for number, value in zip(numbers, peeked):
                 held[number] = value
