@@ -65,7 +65,7 @@ def measure(options: argparse.Namespace) -> dict[str, list[float]]:
             loop.start(train, session, lambda session: None)
             run = session.make_callable(update)
             for number in range(-1, options.rounds):  # the first makes the kernels
-                told = _round(run, session, number, saving, held)
+                told = _round(run, session, saving, held, number=number)
                 if number >= 0:
                     for name, seconds in told.items():
                         times.setdefault(name, []).append(seconds)
@@ -88,9 +88,10 @@ def _update(train: graph.TrainGraph) -> tf.Operation:
 def _round(
     update: Callable[[], object],
     session: v1.Session,
-    number: int,
     saving: Saving,
     held: Checkpoints,
+    *,
+    number: int,
 ) -> dict[str, float]:
     """Seconds of each kind."""
     told = {"update": statistics.median(_seconds(update) for _ in range(5))}
