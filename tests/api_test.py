@@ -182,8 +182,11 @@ class CallsTest(parameterized.TestCase):
     def test_many_calls_leave_nothing_behind(self):
         data = from_arrays(*_rows(1))
         counts = []
-        for _ in range(6):
-            _fit(data, num_epochs=1.0)
+        settings = {"train_dir": self.folder, "device": "cpu"}
+        for _ in range(5):
+            _fit(data, num_epochs=1.0, **settings)
+            for call in (towers.evaluate, towers.predict):
+                call(_net(), data, **settings)
             files = os.listdir("/proc/self/fd") if os.path.isdir("/proc") else []
             counts.append((threading.active_count(), len(files)))
         self.assertEqual(counts[1], counts[-1])
