@@ -88,6 +88,21 @@ class ResumedTest(metric_runs.MetricRuns):
         with open(f"{whole}/log.csv") as first, open(f"{other}/log.csv") as second:
             self.assertEqual(first.read(), second.read())
 
+    def test_an_evaluation_that_the_checkpoint_holds_is_counted_once(self):
+        """The step at which the first run ends is evaluated again by the second."""
+
+        def reduce():
+            return ReduceRate("own", best="min", factor=0.5, patience=2)
+
+        whole = self.create_tempdir().full_path
+        self.train(CsvLog(every=4), reduce(), train_dir=whole, num_batches=24)
+        for steps in (8, 24):
+            self.train(CsvLog(every=4), reduce(), num_batches=steps)
+        values, (self.directory, other) = self.values(), (whole, self.directory)
+        trainer.assert_same_bits(values, self.values())
+        with open(f"{whole}/log.csv") as first, open(f"{other}/log.csv") as second:
+            self.assertEqual(first.read(), second.read())
+
     def test_a_checkpoint_without_its_state_and_a_run_without_it(self):
         self.train()
         self.train(ReduceRate("own", best="min", patience=1), num_batches=20)

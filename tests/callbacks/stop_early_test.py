@@ -43,6 +43,13 @@ class StopEarlyTest(metric_runs.MetricRuns):
         self.train(StopEarly("own", best="min", patience=2), **settings)
         self.assertEqual(self.steps()[-1], 20)
 
+    def test_an_evaluation_that_the_checkpoint_holds_is_counted_once(self):
+        values = [1.0, 2.0, 0.9, 1.0, 1.0, 0.1]
+        for steps in (8, 24):
+            stop = StopEarly("own", best="min", patience=2)
+            self.train(stop, values=values, num_batches=steps)
+        self.assertEqual(self.steps()[-1], 20)
+
     def test_a_metric_that_is_not_there(self):
         with self.assertRaisesRegex(
             CallbackError,
