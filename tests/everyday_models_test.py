@@ -11,6 +11,7 @@ from tests import trainer
 from tests.everyday_models import EVERYDAY, EXAMPLES, WEIGHTS, request, rows, source
 from towers.compute.tower import TowerSpec
 from towers.data import from_arrays, from_dataset, inputs
+from towers.data.example_source import ExampleSource
 from towers.data.examples import Examples
 from towers.evaluation import eval_graph
 from towers.layout import placement
@@ -91,7 +92,7 @@ class EvaluationTest(parameterized.TestCase):
         with tf.Graph().as_default():
             attached = eval_graph.attach(
                 TowerSpec(model, 4, training=False),
-                source(model, examples),
+                ExampleSource(examples, request(model), training=False),
                 placement=where,
                 mode=VARIABLE_UPDATES["parameter_server"](where, seed=1),
                 batch_size=batch_size,

@@ -153,7 +153,9 @@ class ExampleSource(StreamSource):
 
     def _weighed(self, batches: tf.data.Dataset) -> tf.data.Dataset:
         """The batches, of which reading fails where all weights of an epoch are 0."""
-        if len(self.examples.specs) < 3 or self.examples.weights:  # known beforehand
+        # Those of arrays were checked; an evaluation says it at its end.
+        known = len(self.examples.specs) < 3 or self.examples.weights is not None
+        if known or not self._training:
             return batches
 
         @_plain
