@@ -262,15 +262,15 @@ def mean_of_towers(
     """The mean gradient of every variable, on every device that applies it.
 
     Args:
-      tower_gradients: [towers][variables], shares as `tower.Tower` has them.
-      destinations: [variables][copies] devices.
+      tower_gradients: `[towers][variables]`, shares as `tower.Tower` has them.
+      destinations: `[variables][copies]` devices.
       names: of the variables, for errors.
       hosts, dtype: as in `reduce_to_first` and `sparse.mean`.
       reduce_all: reduces the dense gradients, of any float dtype;
         `transfer.reduce_to_first` when None.
 
     Returns:
-      [variables][copies] gradients, float32; None for a variable that no tower uses,
+      `[variables][copies]` gradients, float32; None for a variable that no tower uses,
       `IndexedSlices` with unique rows for a variable whose gradients are sparse.
 
     Raises:
