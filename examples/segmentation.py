@@ -81,7 +81,8 @@ def main() -> None:
     """Trains on two towers, and draws what is seen in an image that is new."""
     with tempfile.TemporaryDirectory() as folder:
         towers.fit(
-            *(net(), data("train")),
+            net(),
+            data("train"),
             num_gpus=2,
             batch_size=16,
             optimizer="adam",
