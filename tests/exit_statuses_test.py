@@ -64,7 +64,7 @@ class ExitStatusesTest(digit_runs.Runs):
             str(interrupts.Interrupted(n).status): f"stopped by {n.name} before the end"
             for n in (_HUP, _INT, signal.SIGPIPE, _TERM)
         }
-        others = ["finished what was asked", "failed while running"]
+        others = ["finished", "failed while running"]
         others.append("refused before the work began")
         wanted = {str(k): words for k, words in enumerate(others)} | stopped
         self.assertEqual(dict(rows), wanted)

@@ -49,8 +49,8 @@ _LAYERS = {
     "lstm": (_SEQUENCES, lambda x, nn: nn.lstm(x, 4)),
     "unembed": (_SEQUENCES, lambda x, nn: nn.unembed(x, nn.variable("t", [3, 8]))),
 }
-# What is no layer of its own: it makes or shares variables.
-_NO_LAYERS = {"channels", "variable", "shared"}
+# What has no gradient of its own: it makes or shares variables, or random numbers.
+_NO_LAYERS = {"channels", "variable", "shared", "uniform", "normal"}
 
 
 def _relu(x):

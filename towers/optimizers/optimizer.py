@@ -168,7 +168,9 @@ class Update:
     settings: Hyperparameters = Hyperparameters()
     weight_decay: float = 0.0
     decayed: Callable[[str], bool] = lambda name: True
-    learning_rate_factors: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    learning_rate_factors: Mapping[str, float] = dataclasses.field(
+        default_factory=dict, hash=False
+    )
     ema_decay: float = 0.0
     clip_value: float | None = None
     clip_norm: float | None = None
