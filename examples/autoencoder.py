@@ -77,7 +77,8 @@ def main() -> None:
     """Trains on two towers."""
     folder = sys.argv[1] if len(sys.argv) > 1 else "autoencoder_run"
     outcome = towers.fit(
-        *(net(), data("train")),
+        net(),
+        data("train"),
         validation_data=data("test"),
         num_gpus=2,
         batch_size=16,

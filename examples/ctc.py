@@ -94,7 +94,8 @@ def main() -> None:
     """Trains on two towers, and reads lines that are new."""
     with tempfile.TemporaryDirectory() as folder:
         towers.fit(
-            *(net(), data("train")),
+            net(),
+            data("train"),
             num_gpus=2,
             batch_size=16,
             optimizer="adam",

@@ -46,7 +46,8 @@ def main() -> None:
     data = from_arrays(x.astype(np.float32), y.astype(np.float32))
     with tempfile.TemporaryDirectory() as folder:
         towers.fit(
-            *(linear(), data),
+            linear(),
+            data,
             num_gpus=2,
             optimizer="momentum",
             display_every=200,

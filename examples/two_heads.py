@@ -79,7 +79,8 @@ def main() -> None:
     """Trains on four towers, and prints both heads' view of three new digits."""
     with tempfile.TemporaryDirectory() as folder:
         outcome = towers.fit(
-            *(net(), data("train")),
+            net(),
+            data("train"),
             validation_data=data("test"),
             num_gpus=4,
             batch_size=8,
