@@ -7,6 +7,7 @@ python -m benchmarks.checkpoints     what a step loses to a checkpoint, with and
                                      without a thread
 python -m benchmarks.step_overhead   the loop and its hooks, against a bare loop
 python -m benchmarks.startup         from the command to the first step; many towers
+python -m benchmarks.data_sources    examples/s of sources of data, and other loaders'
 python -m benchmarks.epoch_order     time and memory of the order of an epoch
 python -m benchmarks.evaluation_memory  memory that each evaluation leaves behind
 python -m benchmarks.reduce          the reductions alone, against a copy of memory

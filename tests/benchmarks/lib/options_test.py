@@ -21,6 +21,7 @@ chaos --kills=2 --seeds=3 | must be as many as --seeds
 checkpoints --rounds=0 | 0 is not at least 1
 cluster_speed --case=lenet | a case is MODEL:TOWERSxBATCH
 compare --max_others=nan | nan is not above 0
+data_sources --rounds=0 | 0 is not at least 1
 epoch_order --examples=0 | 0 is not at least 1
 evaluation_memory --model=mpl | no such model; did you mean mlp
 lib.launch_tasks --tasks=ps:1,worker:1 --cwd=/no/such -- true | --cwd=/no/such: No such
