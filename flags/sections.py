@@ -178,7 +178,7 @@ class DeviceFlags:
 
 @dataclasses.dataclass(frozen=True)
 class TrainingFlags:
-    """How long, and from which seed."""
+    """How long, from which seed, and with which weights of classes."""
 
     common: ClassVar[tuple[str, ...]] = ("num_batches", "num_epochs")
 
@@ -209,6 +209,13 @@ class TrainingFlags:
     tf_random_seed: int = field(
         1234,
         "seed of the initial values, of shuffling, augmentation and dropout",
+        must=AT_LEAST_0,
+    )
+    class_weight: tuple[float, ...] = field(
+        (),
+        "weight of each class, in the order of the classes; training multiplies the "
+        "weight of an example by that of its class",
+        unset="1 for each class",
         must=AT_LEAST_0,
     )
     callbacks: str | None = field(

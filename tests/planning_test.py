@@ -11,7 +11,7 @@ import tensorflow as tf
 from absl.testing import parameterized
 
 from flags import config
-from models.inputs import Images, Tokens
+from models.inputs import Images, Inputs, Pairs, Tokens
 from models.model import Model, Recipe, Schedule
 from tests import digit_runs
 from towers import planning
@@ -467,6 +467,23 @@ class ChecksTest(parameterized.TestCase):
         [error] = self._errors(model, **flags)
         [name] = flags
         self.assertRegex(error, f"{name}.*: dense reads tokens, not images")
+
+    @parameterized.parameters(
+        ((1.0, 3.0), None, "has 2 weights, and the data 10 classes"),
+        ((0.0,) * 10, None, "is 0 for each class, so nothing could be learnt"),
+        ((1.0, 3.0), Tokens(length=4), "needs labels that are one class, an integer"),
+        ((1.0, 3.0), Pairs((8, 9)), "needs labels that are one class, an integer"),
+        (
+            (1.0, 3.0),
+            Inputs(tf.TensorSpec([3]), tf.TensorSpec([]), num_classes=2),
+            "needs labels that are one class, an integer",
+        ),
+    )
+    def test_class_weights_that_do_not_fit(self, weights, reads, words):
+        model = dataclasses.replace(_dense(), inputs=reads) if reads else _dense()
+        [error] = self._errors(model, class_weight=weights)
+        shown = ",".join(map(str, weights))
+        self.assertStartsWith(error, f"--class_weight={shown}: {words}")
 
     def test_distortions_of_a_preprocessing_without(self):
         plain = dataclasses.replace(_dense(), inputs=Images((8, 8, 1), 10))

@@ -199,11 +199,11 @@ def _check_kind(name: str, value: object, kinds: Any, wanted: str) -> None:
 
 
 def _plain(value: Any) -> Any:
-    """A setting as flags have it: Python's numbers and text, tuples for lists."""
+    """A setting as flags have it: Python's numbers and text, tuples for sequences."""
     if isinstance(value, os.PathLike):
         return os.fspath(value)
-    if isinstance(value, np.generic):
-        return value.item()
+    if isinstance(value, np.generic | np.ndarray):
+        return _plain(value.tolist())
     return tuple(map(_plain, value)) if isinstance(value, tuple | list) else value
 
 

@@ -197,13 +197,14 @@ def _feed(
     where = mode.placement
     part = ClientShare(where.client, where.clients, apart=not mode.together)
     with v1.name_scope(None):
-        return source.feed(
+        feed = source.feed(
             where.groups,
             batch_size=options.tower_batch,
             position=counters.position_before,
             limit=options.limit,
             part=part._replace(order=counters.order),
         )
+        return feed.class_weighted(options.class_weight)
 
 
 def _scalars(

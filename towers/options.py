@@ -35,6 +35,7 @@ class Options:
       loss_scaling: of float16; None if the loss is not scaled.
       shards: which layers are sharded over each tower's devices; None if none is.
       trainable: regular expression in the names of the variables that are trained.
+      class_weight: factor of the weight of each class's examples; () for none.
       purpose: of the graph, see `between_graph`.
     """
 
@@ -52,6 +53,7 @@ class Options:
     loss_scaling: LossScaling | None = None
     shards: Shards | None = None
     trainable: str = ""
+    class_weight: tuple[float, ...] = ()
     purpose: int = between_graph.TRAIN
 
     def __post_init__(self) -> None:

@@ -198,6 +198,8 @@ def _check_data(
     if source:
         norm = config.variables.batch_norm
         get(lambda: inputs.check_distortions(distortions, model))
+        weights = config.training.class_weight
+        get(lambda: inputs.check_class_weight(weights, model, source))
         get(lambda: check_batch_norm(norm, model, source))
         flags = {
             "real": source.name != "synthetic",
@@ -243,6 +245,7 @@ def _chosen(config: Config, kind: str, *, images: bool) -> dict[str, Any]:
         "dtype": dtype,
         "seed": config.training.tf_random_seed,
         "trainable": config.optimizer.trainable or "",
+        "class_weight": config.training.class_weight,
         "xla_compile": config.devices.xla_compile,
         "accumulate_steps": config.variables.accumulate_steps,
         "batch_norm": config.variables.batch_norm,

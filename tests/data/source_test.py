@@ -33,6 +33,17 @@ class WeightedTest(parameterized.TestCase, tf.test.TestCase):
 
 
 class TotalWeightsTest(tf.test.TestCase):
+    def test_a_class_without_a_weight_is_an_error(self):
+        with tf.Graph().as_default(), self.session():
+            batch = source.Batch((), tf.constant([1, 2]), tf.ones([2]), tf.constant(0))
+            feed = source.Feed([batch], tf.no_op(), [tf.no_op()], tf.constant(4.0))
+            weighted = feed.class_weighted((0.0, 3.0, 0.5))
+            self.assertAllEqual(weighted.batches[0].weights, [3.0, 0.5])
+            self.assertIsNone(weighted.weight)  # other clients' classes are unknown
+            self.assertIs(feed.class_weighted(()), feed)
+            with self.assertRaisesRegex(tf.errors.InvalidArgumentError, "= 2 is not"):
+                self.evaluate(feed.class_weighted((0.0, 3.0)).batches[0].weights)
+
     def test_towers_on_one_joined_batch_share_one_tensor(self):
         with tf.Graph().as_default(), self.session():
             weights = [tf.constant([1.0, 1.0]), tf.constant([0.5, 0.0])]

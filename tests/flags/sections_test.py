@@ -39,7 +39,7 @@ FLAGS = {
         """,
     "training": """
         num_batches num_epochs num_warmup_batches steps_per_loop tf_random_seed
-        callbacks
+        class_weight callbacks
         """,
     "optimizer": """
         optimizer init_learning_rate piecewise_learning_rate_schedule

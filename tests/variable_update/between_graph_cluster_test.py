@@ -32,6 +32,7 @@ _CASES = {
     "accumulated": ("tables", dict(accumulate_steps=2)),
     "classes": ("dense", dict(shards=[2])),
     "weighted": ("weighted", {}),
+    "class_weight": ("dense", dict(class_weight=[0.1, 3, 1, 0, 0.5], limit=60)),
     "weighted_tables": ("weighted_tables", dict(accumulate_steps=2, limit=60)),
     **{name: (name, dict(limit=60)) for name in EVERYDAY},
 }

@@ -33,7 +33,7 @@ from towers.data import (
 from towers.data.example_source import ExampleSource
 from towers.data.examples import explain_example
 from towers.data.records import Records
-from towers.data.source import Request, Source, specs
+from towers.data.source import Request, Source, classes, specs
 from towers.data.stream import HostShare, Stream
 from towers.data.stream_source import StreamSource
 from towers.data.synthetic import SyntheticSource
@@ -211,6 +211,37 @@ def check_distortions(distortions: bool | None, model: Model) -> None:
     if distortions and not (row is None or row.distorts):
         words = f"{model.name}'s preprocessing, {name}, has no distortions"
         raise wrong_setting("distortions", True, words, "leave it out")
+
+
+def check_class_weight(
+    class_weight: Sequence[float], model: Model, source: NamedSource
+) -> None:
+    """Refuses weights of classes that do not fit the data.
+
+    Args:
+      class_weight: the flag.
+      model: the model.
+      source: of training.
+
+    Raises:
+      ValueError: labels are not classes, the number of classes is another, or all
+        weights are 0.
+    """
+    if not class_weight:
+        return
+    number, labels, problem = classes(source, model), source.labels, ""
+    remedy = "leave it out"
+    one_class = isinstance(labels, tf.TensorSpec) and labels.dtype.is_integer
+    if not one_class or labels.shape.rank or not isinstance(number, int):
+        problem = "needs labels that are one class, an integer, for each example"
+        remedy = "give the examples weights instead"
+    elif len(class_weight) != number:
+        problem = f"has {len(class_weight)} weights, and the data {number} classes"
+        remedy = "write one for each class"
+    elif not any(class_weight):
+        problem = "is 0 for each class, so nothing could be learnt"
+    if problem:
+        raise wrong_setting("class_weight", tuple(class_weight), problem, remedy)
 
 
 def check_other_tasks(source: NamedSource) -> None:

@@ -63,6 +63,23 @@ class Feed(NamedTuple):
     # Whether it starts again by itself after the steps of its part.
     begins_anew: bool = False
 
+    def class_weighted(self, class_weight: Sequence[float]) -> "Feed":
+        """The feed with each example's weight multiplied by that of its class.
+
+        Args:
+          class_weight: of each class, at least 0; empty for no change.  Labels must be
+            classes [batch].
+        """
+        if not class_weight:
+            return self
+        batches = []
+        for batch in self.batches:
+            # On the CPU, where a class without a weight is an error.
+            with tf.device(batch.weights.device), tf.name_scope("class_weight"):
+                factors = tf.gather(tf.constant(class_weight, tf.float32), batch.labels)
+                batches.append(batch._replace(weights=batch.weights * factors))
+        return self._replace(batches=batches, weight=None)
+
     def total_weights(self, *, joined: bool, clients: int = 1) -> list[tf.Tensor]:
         """The divisor of each tower's sum of losses, float32 scalars above 0.
 
@@ -215,7 +232,9 @@ class Request:
             labels=wanted.labels,
             num_examples=wanted.num_examples,
             kind=wanted.kind,
-            classes=wanted.kind == "images" or model.loss is softmax_cross_entropy,
+            classes=wanted.kind == "images"
+            or model.loss is softmax_cross_entropy
+            or bool(config.training.class_weight),
             preprocessing=wanted.preprocessing,
             augment=data.distortions is not False,
             seed=config.training.tf_random_seed,
