@@ -12,7 +12,7 @@ from typing import Any
 
 import tensorflow as tf
 
-_LENGTH = 200  # characters of an error's message
+_LENGTH = 800  # characters of an error's message, which may have long paths
 
 # Attributes of a variable that TensorFlow's assignments and scatters read.
 _OF_RESOURCES = {"handle", "_lazy_read"}

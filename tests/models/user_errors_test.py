@@ -53,8 +53,8 @@ class BlameTest(parameterized.TestCase):
         (ValueError(), "ValueError"),
         (RuntimeError("one:\n  two"), "RuntimeError: one: two"),
         (RuntimeError(), "RuntimeError"),
-        (RuntimeError("x" * 999), "RuntimeError: " + "x" * 200 + " ..."),
-        (ValueError("half a word " * 99), "half a word " * 16 + "half a ..."),
+        (RuntimeError("x" * 999), "RuntimeError: " + "x" * 800 + " ..."),
+        (ValueError("half a word " * 99), "half a word " * 66 + "half a ..."),
     )
     def test_one_line(self, error, words):
         self.assertEqual(user_errors.sentence(error), words)
