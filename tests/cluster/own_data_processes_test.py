@@ -13,10 +13,10 @@ from tests import digit_runs, in_process_cluster, trainer
 from tests.processes import programs
 from towers import train
 
-_NET = "--model=tests.own_data_test:net"
-_ARRAYS = "--data_name=tests.own_data_test:arrays"
+_NET = "--model=tests.own_data:net"
+_ARRAYS = "--data_name=tests.own_data:arrays"
 
-# The examples of `own_data_test.arrays`, in records.
+# The examples of `own_data.arrays`, in records.
 _MINE = """
 import pathlib
 
@@ -74,7 +74,7 @@ class OwnDataOnClusterTest(digit_runs.Runs):
         flags = ["--ps_hosts=localhost:1", "--worker_hosts=localhost:2,localhost:3"]
         flags += ["--controller_host=localhost:4", "--job_name=controller"]
         for data in ("arrays", "source"):
-            name = f"--data_name=tests.own_data_test:{data}"
+            name = f"--data_name=tests.own_data:{data}"
             with contextlib.redirect_stderr(io.StringIO()) as errors:
                 status = train.main(["train", _NET, name, "--device=cpu", *flags])
             self.assertEqual(status, 2, errors.getvalue())
