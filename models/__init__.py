@@ -7,6 +7,7 @@ from collections.abc import Callable
 from models import (
     alexnet,
     cifar10_tutorial,
+    densenet,
     inception,
     lenet,
     load,
@@ -47,6 +48,12 @@ MODELS: dict[str, Callable[[], Model]] = {
         )
         for depth in (20, 32, 44, 56, 110)
         for suffix, version in (("", 1), ("_v2", 2))
+    },
+    **{
+        f"densenet{depth}_k{growth}": functools.partial(
+            densenet.densenet, depth, growth
+        )
+        for depth, growth in ((40, 12), (100, 12), (100, 24))
     },
     "alexnet": alexnet.alexnet,
     **{f"vgg{depth}": functools.partial(vgg.vgg, depth) for depth in (11, 16, 19)},

@@ -9,20 +9,23 @@ block determines their devices and the values that are read.
 import dataclasses
 import math
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
+from models.image_layers import (  # noqa: F401 - model files take Kernel here
+    Activation,
+    ImageLayers,
+    Initializer,
+    Kernel,
+    he_initializer,
+)
 from models.logits import Product
 from models.uniform import example_normal, example_uniform
 
 v1 = tf.compat.v1
-
-Activation = Callable[[tf.Tensor], tf.Tensor] | None
-Initializer = Callable[..., tf.Tensor] | None  # of `tf.compat.v1` or Keras
-Kernel = int | tuple[int, int]  # size of a filter: one number, or (height, width)
 
 
 class Statistic(NamedTuple):
@@ -47,19 +50,12 @@ class BatchStatistics:
 _MOVING = {"moving_mean": v1.zeros_initializer, "moving_variance": v1.ones_initializer}
 
 
-def _he_initializer(gain: float = 2.0) -> Initializer:
-    """Truncated normal of variance gain / fan-in (He et al. 2015)."""
-    return v1.variance_scaling_initializer(gain, mode="fan_in")
-
-
-class Layers:
+class Layers(ImageLayers):
     """Layers on `get_variable` and `tf.nn`, for one tower.
 
     Attributes:
       training: whether dropout drops and batch norm uses the batch's statistics.
       num_classes: of the data set; of pairs, (users, items).
-      dtype: of activations, and of weights in products.
-      data_format: `NHWC` or `NCHW`, of four-dimensional activations.
       statistics: batch statistics for moving averages; `batch_norm` appends them.
       joined: makes `batch_norm` take several batches as one, or None.
       products: every layer that may be the classifier at the end.
@@ -84,8 +80,7 @@ class Layers:
     ):
         self.training = training
         self.num_classes: Any = num_classes  # an int, or for pairs (users, items)
-        self.data_format = data_format
-        self.dtype = dtype
+        super().__init__(data_format=data_format, dtype=dtype)
         self.statistics: list[Statistic] = []
         self._seed = seed
         self._first_example = first_example
@@ -94,72 +89,6 @@ class Layers:
         self.tables: list[tf.Tensor] = []
         self.lookup: Callable[[tf.Tensor, tf.Tensor], tf.Tensor | None] | None = None
         self.trains: Callable[[str], bool] = lambda name: True
-
-    @property
-    def channel_axis(self) -> int:
-        """Axis of the channels in a four-dimensional activation."""
-        return 1 if self.data_format == "NCHW" else 3
-
-    def channels(self, x: tf.Tensor) -> int:
-        """Number of channels of x, [batch, height, width, channels] in any format."""
-        return x.shape[self.channel_axis]
-
-    def variable(
-        self,
-        name: str,
-        shape: Sequence[int],
-        initializer: Initializer = None,
-        dtype: tf.DType | None = None,
-    ) -> tf.Tensor:
-        """A trainable variable of the current scope, read for this tower.
-
-        Variables are stored in float32; `dtype` (the compute dtype when None) is the
-        dtype in which they are read.
-        """
-        return v1.get_variable(name, shape, dtype or self.dtype, initializer)
-
-    def conv(
-        self,
-        x: tf.Tensor,
-        filters: int,
-        kernel: Kernel,
-        strides: int = 1,
-        *,
-        padding: str = "SAME",
-        initializer: Initializer = None,
-        **options: Any,
-    ) -> tf.Tensor:
-        """2-D convolution.
-
-        Args:
-          x: [batch, height, width, channels] (or `NCHW`).
-          filters: number of output channels.
-          kernel: size of the filter, one number or (height, width).
-          strides: the same in both directions.
-          padding: `SAME`, `VALID`, or `FIXED`: (kernel - 1) // 2 zeros before and the
-            rest after, for any input size, as in He et al.'s ResNets.
-          initializer: of the kernel; None for truncated normal of variance 2 / fan-in
-            (He et al.), because a rectifier follows most convolutions.
-          **options: `use_bias`, `bias_initializer` and `activation`, as of `dense`.
-        """
-        size = (kernel, kernel) if isinstance(kernel, int) else (kernel[0], kernel[1])
-        if padding == "FIXED" and (strides == 1 or size == (1, 1)):
-            padding = "SAME"  # the same zeros, without a copy of x
-        elif padding == "FIXED":
-            # tf.nn.conv2d also takes a list of paddings, but on CPUs that is ten times
-            # slower in bfloat16 (TensorFlow 2.21: no oneDNN kernel).
-            x, padding = self._pad(x, size), "VALID"
-        activation = options.pop("activation", None)
-        with v1.variable_scope(None, default_name="conv"):
-            y, *_ = self._affine(
-                lambda kernel: tf.nn.conv2d(
-                    x, kernel, strides, padding, self.data_format
-                ),
-                [*size, self.channels(x), filters],
-                initializer=initializer or _he_initializer(),
-                **options,
-            )
-            return activation(y) if activation else y
 
     def dense(
         self,
@@ -194,7 +123,7 @@ class Layers:
             y, *weights = self._affine(
                 lambda kernel: tf.matmul(rows, kernel),
                 [features, units],
-                initializer=initializer or _he_initializer(2.0 if activation else 1.0),
+                initializer=initializer or he_initializer(2.0 if activation else 1.0),
                 use_bias=use_bias,
                 bias_initializer=bias_initializer,
             )
@@ -300,23 +229,6 @@ class Layers:
         count = joined.count * x.shape.num_elements() // self.channels(x)
         return tf.cast(y, x.dtype), mean, variance * (count / max(count - 1, 1))
 
-    def max_pool(
-        self, x: tf.Tensor, size: int, strides: int, padding: str = "SAME"
-    ) -> tf.Tensor:
-        """Maximum over windows of size x size."""
-        return tf.nn.max_pool2d(x, size, strides, padding, self.data_format)
-
-    def avg_pool(
-        self, x: tf.Tensor, size: int, strides: int, padding: str = "SAME"
-    ) -> tf.Tensor:
-        """Mean over windows of size x size; padding does not count."""
-        return tf.nn.avg_pool2d(x, size, strides, padding, self.data_format)
-
-    def global_avg_pool(self, x: tf.Tensor) -> tf.Tensor:
-        """[batch, height, width, channels] -> [batch, channels]."""
-        axes = [2, 3] if self.data_format == "NCHW" else [1, 2]
-        return tf.reduce_mean(x, axes)
-
     def flatten(self, x: tf.Tensor) -> tf.Tensor:
         """[batch, ...] -> [batch, features], in NHWC order in either format.
 
@@ -326,23 +238,6 @@ class Layers:
         if self.data_format == "NCHW" and len(x.shape) == 4:
             x = tf.transpose(x, [0, 2, 3, 1])
         return tf.reshape(x, [x.shape[0], int(np.prod(x.shape[1:]))])
-
-    def concat(self, xs: Sequence[tf.Tensor]) -> tf.Tensor:
-        """Joins activations along the channels."""
-        return tf.concat(xs, self.channel_axis)
-
-    def local_response_norm(self, x: tf.Tensor, **options: float) -> tf.Tensor:
-        """`tf.nn.local_response_normalization` in any format and dtype.
-
-        TensorFlow has its kernel for NHWC in float32 only.
-        """
-        y = tf.cast(x, tf.float32)
-        if self.data_format == "NCHW":
-            y = tf.transpose(y, [0, 2, 3, 1])
-        y = tf.nn.local_response_normalization(y, **options)
-        if self.data_format == "NCHW":
-            y = tf.transpose(y, [0, 3, 1, 2])
-        return tf.cast(y, x.dtype)
 
     def dropout(self, x: tf.Tensor, rate: float) -> tf.Tensor:
         """Zeroes a share of x, scales the rest by 1 / (1 - rate); training only.
@@ -372,29 +267,3 @@ class Layers:
         with v1.variable_scope(None, default_name=name) as scope:
             salt, first = zlib.crc32(scope.name.encode()), self._first_example
             return draw(tuple(x.shape), seed=self._seed, salt=salt, first=first)
-
-    def _affine(
-        self,
-        product: Callable[[tf.Tensor], tf.Tensor],
-        shape: list[int],
-        *,
-        initializer: Initializer,
-        use_bias: bool = True,
-        bias_initializer: Initializer = None,
-    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor | None]:
-        """product(kernel) + bias, and the two: variables in this scope."""
-        kernel = self.variable("kernel", shape, initializer)
-        x = product(kernel)
-        if not use_bias:
-            return x, kernel, None
-        bias_initializer = bias_initializer or v1.zeros_initializer()
-        bias = self.variable("bias", shape[-1:], bias_initializer)
-        data_format = self.data_format if len(shape) == 4 else None
-        return tf.nn.bias_add(x, bias, data_format), kernel, bias
-
-    def _pad(self, x: tf.Tensor, size: tuple[int, int]) -> tf.Tensor:
-        spatial = [((k - 1) // 2, k - 1 - (k - 1) // 2) for k in size]
-        none = (0, 0)
-        if self.data_format == "NCHW":
-            return tf.pad(x, [none, none, *spatial])
-        return tf.pad(x, [none, *spatial, none])

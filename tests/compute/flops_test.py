@@ -43,6 +43,13 @@ class FlopsTest(tf.test.TestCase):
                 pass_flops = 2 * 2 * size * size * 4 * 3 * 3 * 3
                 self.assertEqual(flops.of_graph(graph, "t/"), 3 * pass_flops)
 
+    def test_depthwise_convolution_and_its_gradients(self):
+        with tf.Graph().as_default() as graph, tf.name_scope("t"):
+            x, w = tf.zeros([2, 8, 8, 3]), tf.zeros([5, 3, 3, 1])
+            y = tf.nn.depthwise_conv2d(x, w, [1, 2, 2, 1], "SAME")
+            tf.gradients(y, [x, w])
+        self.assertEqual(flops.of_graph(graph, "t/"), 3 * 2 * 2 * 4 * 4 * 3 * 5 * 3)
+
     def test_nchw_counts_as_much(self):
         with tf.Graph().as_default() as graph, tf.name_scope("t"):
             x, w = tf.zeros([2, 3, 8, 8]), tf.zeros([3, 3, 3, 4])

@@ -86,6 +86,37 @@ class ConvTest(LayersTestCase):
         self.assertAlmostEqual(kernel.var() * 9 * 64, 2.0, delta=0.05)
 
 
+class DepthwiseConvTest(LayersTestCase):
+    @parameterized.parameters(
+        (8, 3, 1, "SAME", (1, 1)),
+        (8, 3, 2, "SAME", (0, 1)),
+        (9, 5, 2, "VALID", (0, 0)),
+        (8, 3, 2, "FIXED", (1, 1)),
+    )
+    def test_each_channel_has_a_filter(self, size, kernel, strides, padding, pads):
+        x = _random(2, size, size, 3)
+        y = _layers().depthwise_conv(tf.constant(x), kernel, strides, padding=padding)
+        [weights] = v1.trainable_variables()
+        self.assertEqual(weights.op.name, "depthwise_conv/kernel")
+        actual, weights = self.evaluate([y, weights])
+        want = [
+            _convolve(x[..., c : c + 1], weights[:, :, c : c + 1], strides, pads)
+            for c in range(3)
+        ]
+        np.testing.assert_allclose(actual, np.concatenate(want, 3), 1e-4, 1e-4)
+
+    def test_channels_first(self):
+        x = v1.placeholder(tf.float32, [2, 3, 9, 8])
+        y = _layers(data_format="NCHW").depthwise_conv(x, (5, 3), 2, padding="FIXED")
+        self.assertEqual(y.shape, [2, 3, 5, 4])
+        self.assertEqual(self.variables(), {"depthwise_conv/kernel": [5, 3, 3, 1]})
+
+    def test_variance_of_the_kernel(self):
+        _layers().depthwise_conv(tf.zeros([1, 4, 4, 4096]), 3)
+        kernel = self.evaluate(v1.trainable_variables()[0])
+        self.assertAlmostEqual(kernel.var() * 9, 2.0, delta=0.05)
+
+
 class DenseTest(LayersTestCase):
     @parameterized.parameters("NHWC", "NCHW")
     def test_product_and_bias(self, data_format):

@@ -21,6 +21,7 @@ _SMALL = {
     "cifar10_tutorial": (8, 8, 3),
     "resnet20": (16, 16, 3),
     "resnet20_v2": (16, 16, 3),
+    "densenet40_k12": (8, 8, 3),
     "alexnet": (67, 67, 3),
     "vgg11": (32, 32, 3),
     "resnet50": (64, 64, 3),
@@ -34,6 +35,7 @@ _SMALL = {
 _DEEPER = [
     *(f"resnet{depth}{v}" for depth in (32, 44, 56, 110) for v in ("", "_v2")),
     *("vgg16", "vgg19", "resnet101", "resnet152"),
+    *("densenet100_k12", "densenet100_k24"),
     *("lstm_lm_medium", "lstm_lm_large"),
     *(f"gpt2_{size}" for size in ("124m", "355m", "774m", "1.5b")),
 ]

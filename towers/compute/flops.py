@@ -81,6 +81,11 @@ def _conv(output: tf.Tensor, kernel: tf.TensorShape) -> int:
     return 2 * _size(output) * int(np.prod(kernel[:3]))
 
 
+def _depthwise(output: tf.Tensor, kernel: tf.TensorShape) -> int:
+    """Each output element takes one product per filter element."""
+    return 2 * _size(output) * int(np.prod(kernel[:2]))
+
+
 def _conv_forward(op: tf.Operation) -> int:
     return _conv(op.outputs[0], op.inputs[1].shape)
 
@@ -99,6 +104,13 @@ _COUNTS = {
     "Conv2D": _conv_forward,
     "Conv2DBackpropInput": _conv_input,
     "Conv2DBackpropFilter": _conv_filter,
+    "DepthwiseConv2dNative": lambda op: _depthwise(op.outputs[0], op.inputs[1].shape),
+    "DepthwiseConv2dNativeBackpropInput": lambda op: _depthwise(
+        op.inputs[2], op.inputs[1].shape
+    ),
+    "DepthwiseConv2dNativeBackpropFilter": lambda op: _depthwise(
+        op.inputs[2], op.outputs[0].shape
+    ),
 }
 
 
