@@ -87,9 +87,9 @@ class DataFlags:
         unset="the recipe's",
         must=AT_LEAST_1,
     )
-    distortions: bool | None = field(
+    augment: bool | None = field(
         None,
-        "distort training images at random (crop, flip, colours)",
+        "crop, flip and change the colours of training images at random",
         unset="as the model's preprocessing does",
     )
     datasets_prefetch_buffer_size: int = field(

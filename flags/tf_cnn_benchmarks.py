@@ -39,6 +39,8 @@ SWITCHES: Mapping[str, str] = {
     "mkl": "oneDNN, as MKL's kernels are called now, is on by default; export "
     "TF_ENABLE_ONEDNN_OPTS=0 to do without",
     # Input.
+    "distortions": "write --augment or --augment=false, for crop, flip and colours "
+    "together; in tf_cnn_benchmarks this flag changes the colours alone",
     "use_datasets": "input always comes from tf.data; leave it out",
     "datasets_use_prefetch": "batches are always prefetched; "
     "--datasets_prefetch_buffer_size says how many",
@@ -49,7 +51,7 @@ SWITCHES: Mapping[str, str] = {
     "no time",
     "fuse_decode_and_crop": "images are decoded by TFDS; leave it out",
     "distort_color_in_yiq": "the model decides how images are distorted; "
-    "--distortions=false turns that off",
+    "--augment=false turns that off",
     "use_python32_barrier": "input has no Python threads; leave it out",
     "ml_perf": "the model decides how images are scaled; for mean subtraction write a "
     "model of your own, --model=path/to/file.py:function",

@@ -26,7 +26,7 @@ v1 = tf.compat.v1
 
 
 def small_model() -> Model:
-    """A model of the digits with distortions, batch norm, dropout and an EMA."""
+    """A model of the digits with augmentation, batch norm, dropout and an EMA."""
 
     def block(x, nn):
         x = nn.batch_norm(nn.conv(x, 8, 3, use_bias=False), activation=tf.nn.relu)

@@ -255,7 +255,7 @@ class PlanTest(parameterized.TestCase):
     def test_images_are_distorted_unless_told_otherwise(self):
         for asked, wanted in ((None, True), (False, False)):
             with mock.patch.object(inputs, "get", wraps=inputs.get) as get:
-                self._make(distortions=asked)
+                self._make(augment=asked)
             self.assertEqual(get.call_args_list[0].args[1].augment, wanted)
 
     def test_the_loss_scale(self):
@@ -461,7 +461,7 @@ class ChecksTest(parameterized.TestCase):
             [error] = self._errors(batch_size=1000, **digits)
         self.assertRegex(error, "^--batch_size=1000: the batches would take")
 
-    @parameterized.parameters({"data_format": "NCHW"}, {"distortions": False})
+    @parameterized.parameters({"data_format": "NCHW"}, {"augment": False})
     def test_flags_that_only_images_give_a_meaning(self, **flags):
         model = dataclasses.replace(_dense(), inputs=Tokens(length=4))
         [error] = self._errors(model, **flags)
@@ -485,18 +485,16 @@ class ChecksTest(parameterized.TestCase):
         shown = ",".join(map(str, weights))
         self.assertStartsWith(error, f"--class_weight={shown}: {words}")
 
-    def test_distortions_of_a_preprocessing_without(self):
+    def test_augmentation_of_a_preprocessing_without(self):
         plain = dataclasses.replace(_dense(), inputs=Images((8, 8, 1), 10))
-        [error] = self._errors(plain, distortions=True)
+        [error] = self._errors(plain, augment=True)
         self.assertEqual(
             error,
-            "--distortions: dense's preprocessing, scale, has no distortions; "
+            "--augment: dense's preprocessing, scale, has no augmentation; "
             "leave it out",
         )
-        for model, distortions in ((plain, False), (_dense(), True)):
-            settings = config.make(
-                data_name="synthetic", device="cpu", distortions=distortions
-            )
+        for model, augment in ((plain, False), (_dense(), True)):
+            settings = config.make(data_name="synthetic", device="cpu", augment=augment)
             planning.make(settings, lambda name, model=model: model)
 
     def test_batch_norm_of_a_model_without(self):

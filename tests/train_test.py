@@ -479,7 +479,7 @@ class TrainTest(absltest.TestCase):
         before = sorted(os.listdir(self.folder))
         status, lines, errors = self._main(
             *"--num_gpus=x --batch_size=-3 --optimizer=sgdd".split(),
-            *"--distortions False --no_such_flag --model=lenett".split(),
+            *"--augment False --no_such_flag --model=lenett".split(),
             *"--num_epochs=1 --num_batches=3 --data_name=no_such_set".split(),
             *"--train_dir=/proc/nope --benchmark_log_dir=new_log".split(),
         )

@@ -192,12 +192,12 @@ def _check_data(
     Raises:
       PlanError: with everything that is wrong.
     """
-    findings, distortions = CollectedErrors(), config.data.distortions
+    findings, augment = CollectedErrors(), config.data.augment
     get, data_format = findings.get, config.model.data_format
-    get(lambda: inputs.check_images(data_format, distortions, model))
+    get(lambda: inputs.check_images(data_format, augment, model))
     if source:
         norm = config.variables.batch_norm
-        get(lambda: inputs.check_distortions(distortions, model))
+        get(lambda: inputs.check_augment(augment, model))
         weights = config.training.class_weight
         get(lambda: inputs.check_class_weight(weights, model, source))
         get(lambda: check_batch_norm(norm, model, source))

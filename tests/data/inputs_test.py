@@ -18,7 +18,7 @@ v1 = tf.compat.v1
 
 
 def _distorted(training=True, augment=True):
-    """A source of ten images with distortions."""
+    """A source of ten images with augmentation."""
     images = np.random.default_rng(0).integers(0, 256, (10, 32, 32, 3), np.uint8)
     request = Request(shape=(32, 32, 3), preprocessing="cifar", augment=augment, seed=5)
     return inputs.from_arrays(
@@ -70,7 +70,7 @@ class FeedTest(parameterized.TestCase, tf.test.TestCase):
         self.assertAllEqual(labels[:10], np.arange(10))
         self.assertAllInRange(features, -3, 3)  # finite where the weight is 0 too
 
-    def test_distortions_can_be_left_out(self):
+    def test_augmentation_can_be_left_out(self):
         labels = self.one_tower[1][:12]
         plain = batch_reader.read(_distorted(augment=False), 1)
         as_they_are = batch_reader.read(_distorted(training=False), 1)

@@ -54,15 +54,15 @@ REFUSED = flag_lines.table("""
  use --trace_file, a Chrome trace of one step
 train
  stray argument; settings are written --flag=value
---distortions False
-False: stray argument; to set --distortions, write --distortions=False
+--augment False
+False: stray argument; to set --augment, write --augment=False
 --train_dir=d -- --num_gpus=2
 --num_gpus=2: stray argument; settings are written --flag=value
 -
  stray argument; settings are written --flag=value
 --model
  needs a value, --model=...
---model --distortions
+--model --augment
  needs a value, --model=...
 """)
 
@@ -111,10 +111,10 @@ class ParseTest(parameterized.TestCase):
         ("the last one counts", ["--num_gpus=4", "--num_gpus=2"], {"num_gpus": 2}),
         ("float", ["--num_epochs=1e-2"], {"num_epochs": 0.01}),
         ("whole float", ["--num_epochs=3"], {"num_epochs": 3.0}),
-        ("switch on", ["--distortions"], {"distortions": True}),
-        ("switch off", ["--nodistortions"], {"distortions": False}),
-        ("switch true", ["--distortions=true"], {"distortions": True}),
-        ("switch False", ["--distortions=False"], {"distortions": False}),
+        ("switch on", ["--augment"], {"augment": True}),
+        ("switch off", ["--noaugment"], {"augment": False}),
+        ("switch true", ["--augment=true"], {"augment": True}),
+        ("switch False", ["--augment=False"], {"augment": False}),
         ("unset switch", ["--noeval_at_end"], {"eval_at_end": False}),
         (
             "many",
@@ -130,8 +130,8 @@ class ParseTest(parameterized.TestCase):
         ("equals in the value", ["--train_dir=a=b"], {"train_dir": "a=b"}),
         (
             "value that starts with no",
-            ["--train_dir", "nodistortions"],
-            {"train_dir": "nodistortions"},
+            ["--train_dir", "noaugment"],
+            {"train_dir": "noaugment"},
         ),
     )
     def test_reads(self, arguments, settings):
@@ -147,9 +147,9 @@ class ParseTest(parameterized.TestCase):
     )
     def test_a_switch_may_have_more_than_two_positions(self, typed, wanted):
         typed = typed.format("compact_gradient_transfer")
-        settings = parsed(typed, "--compute_dtype=bfloat16", "--nodistortions")
+        settings = parsed(typed, "--compute_dtype=bfloat16", "--noaugment")
         self.assertEqual(settings.variables.compact_gradient_transfer, wanted)
-        self.assertIs(settings.data.distortions, False)
+        self.assertIs(settings.data.augment, False)
 
     def test_every_flag_reads_a_value_that_it_admits(self):
         for flag in config.all_flags().values():
@@ -175,7 +175,7 @@ class ParseTest(parameterized.TestCase):
         self.assertEqual(settings, config.make(batch_size=32, model="resnet50"))
         settings = parsed(
             *"--data_format=NCHW --batch_size=256 --model=resnet50 "
-            "--optimizer=momentum --variable_update=replicated --nodistortions "
+            "--optimizer=momentum --variable_update=replicated --noaugment "
             "--gradient_repacking=8 --num_gpus=8 --num_epochs=90 "
             "--weight_decay=1e-4 --data_dir=/data --use_fp16 --train_dir=/ckpt"
             "".split()
@@ -244,9 +244,9 @@ class FlagfileTest(absltest.TestCase):
     def test_its_lines_take_its_place(self):
         path = self.write(b"# a comment\n--num_gpus=4\n\n--model=resnet50\n")
         for arguments in (["--flagfile", path], [f"--flagfile={path}"]):
-            settings = parsed("--num_gpus=2", "--distortions", *arguments)
+            settings = parsed("--num_gpus=2", "--augment", *arguments)
             self.assertEqual(
-                settings, config.make(num_gpus=4, model="resnet50", distortions=True)
+                settings, config.make(num_gpus=4, model="resnet50", augment=True)
             )
         self.assertEqual(
             parsed(f"--flagfile={path}", "--num_gpus=2").devices.num_gpus, 2

@@ -13,7 +13,7 @@ FLAGS = {
         fp16_enable_auto_loss_scale fp16_inc_loss_scale_every_n
         """,
     "data": """
-        data_name data_dir train_split batch_size distortions
+        data_name data_dir train_split batch_size augment
         datasets_prefetch_buffer_size datasets_num_private_threads
         """,
     "devices": """

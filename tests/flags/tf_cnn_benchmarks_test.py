@@ -49,7 +49,6 @@ THEIRS = """
 TAKEN_SWITCHES = (
     "eval",
     "print_training_accuracy",
-    "distortions",
     "batchnorm_persistent",
     "allow_growth",
     "compact_gradient_transfer",

@@ -73,7 +73,7 @@ class DatasetSource(StreamSource):
 
         Raises:
           ValueError: the images do not fit the network, there is no such preprocessing
-            for its kind of data, or distortions are turned off and there are none.
+            for its kind of data, or augmentation is turned off and there is none.
         """
         if not request.augment and request.kind != "images":
             raise ValueError(
@@ -173,13 +173,11 @@ def check_default(name: str, flags: DataFlags, model: str) -> None:
         )
 
 
-def check_images(
-    data_format: str | None, distortions: bool | None, model: Model
-) -> None:
+def check_images(data_format: str | None, augment: bool | None, model: Model) -> None:
     """Refuses flags about images if the model does not read images.
 
     Args:
-      data_format, distortions: the flags.
+      data_format, augment: the flags.
       model: the model.
 
     Raises:
@@ -188,7 +186,7 @@ def check_images(
     kind = model.inputs.kind
     for name, value in (
         ("data_format", data_format),
-        ("distortions", distortions),
+        ("augment", augment),
     ):
         fits = model.inputs.has_images if name == "data_format" else kind == "images"
         if value is not None and not fits:
@@ -196,11 +194,11 @@ def check_images(
             raise wrong_setting(name, value, words, "leave it out")
 
 
-def check_distortions(distortions: bool | None, model: Model) -> None:
-    """Refuses distortions if the model's preprocessing has none.
+def check_augment(augment: bool | None, model: Model) -> None:
+    """Refuses augmentation if the model's preprocessing has none.
 
     Args:
-      distortions: the flag.
+      augment: the flag.
       model: the model.
 
     Raises:
@@ -208,9 +206,9 @@ def check_distortions(distortions: bool | None, model: Model) -> None:
     """
     name = model.inputs.preprocessing
     row = preprocessing.PREPROCESSING.get(name)  # None for a user's own data
-    if distortions and not (row is None or row.distorts):
-        words = f"{model.name}'s preprocessing, {name}, has no distortions"
-        raise wrong_setting("distortions", True, words, "leave it out")
+    if augment and not (row is None or row.distorts):
+        words = f"{model.name}'s preprocessing, {name}, has no augmentation"
+        raise wrong_setting("augment", True, words, "leave it out")
 
 
 def check_class_weight(

@@ -122,7 +122,7 @@ def cifar_evaluation(images: tf.Tensor, shape: Size) -> tf.Tensor:
 
 
 def tutorial_training(images: tf.Tensor, shape: Size, draws: tf.Tensor) -> tf.Tensor:
-    """The distortions of TensorFlow's CIFAR-10 tutorial.
+    """The augmentation of TensorFlow's CIFAR-10 tutorial.
 
     A random crop, mirrored with probability 1/2, a random brightness, a random contrast
     about each channel's mean; then each image is scaled to mean 0 and deviation 1.

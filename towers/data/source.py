@@ -199,7 +199,7 @@ class Request:
       preprocessing: a row of `preprocessing.PREPROCESSING` that is for this kind.
       augment: whether training images are distorted as the preprocessing defines; if
         not, they are prepared like those of evaluation.
-      seed: of order, distortions and synthetic data.
+      seed: of order, augmentation and synthetic data.
       data_dir: TFDS's data folder; empty for TFDS's default.
       vocabulary: of the text that is trained on; another text is encoded with it.
       prefetch: batches to prefetch for each tower.
@@ -236,7 +236,7 @@ class Request:
             or model.loss is softmax_cross_entropy
             or bool(config.training.class_weight),
             preprocessing=wanted.preprocessing,
-            augment=data.distortions is not False,
+            augment=data.augment is not False,
             seed=config.training.tf_random_seed,
             data_dir=data.data_dir,
             prefetch=data.datasets_prefetch_buffer_size,

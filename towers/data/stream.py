@@ -1,8 +1,8 @@
 """The stream of examples: a tf.data pipeline that can start at any position.
 
 Example i of the stream belongs to epoch i // n.  The order of an epoch depends on
-(seed, epoch), and the distortions of an example on (seed, i).  Records are shuffled and
-skipped before they are decoded, and a host decodes only its own rows.
+(seed, epoch), and the augmentation of an example on (seed, i).  Records are shuffled
+and skipped before they are decoded, and a host decodes only its own rows.
 """
 
 import dataclasses
@@ -54,7 +54,7 @@ class Stream:
       records: the examples of an epoch.
       shape: of the features.
       preprocessing: from images to features.
-      seed: of order and distortions.
+      seed: of order and augmentation.
       shuffle: whether every epoch has another order; if not, records keep theirs.
       augment: whether examples are distorted as for training.
       in_memory: whether decoded images are kept in memory; if not, records are decoded
