@@ -118,6 +118,12 @@ class OptimizerFlags:
     lars_epsilon: float = field(
         0.0, "added to the denominator of the trust ratio of lars", must=AT_LEAST_0
     )
+    gradient_factor: float = field(
+        1.0,
+        "multiply the mean gradient, weight decay that is added to it included, by "
+        "this before it is clipped; the number of towers makes it their sum",
+        must=ABOVE_0,
+    )
     gradient_clip: float | None = field(
         None,
         "clip each element of the mean gradient to at most this size; weight decay "

@@ -58,6 +58,7 @@ _EVAL_DURING_TRAINING = [
     for unit in ("steps", "epochs")
 ]
 _SYNC = ("batch_norm=sync", "batch_norm=sync_micro_batch")
+_FIRST_AVERAGES = "batch_norm_averages=first_tower"
 _WHOLE_BATCH = ("batch_norm=tower", "batch_norm=sync")
 _FLOAT16 = ("use_fp16", "compute_dtype=float16")
 _OF_A_TASK = ("task_index", "ps_hosts", "worker_hosts", "controller_host")
@@ -76,6 +77,7 @@ _STAGES = ("num_stages", "num_micro_batches", "recompute")
 _ONE_GRAPH = (
     "variable_update=auto",
     *_SYNC,
+    _FIRST_AVERAGES,
     "check_replicas_every",
     "max_staleness",
     "shard_embeddings",
@@ -231,8 +233,8 @@ def _excluded(modes: Mapping[str, ModeFacts]) -> Iterator[Rule]:
     one_graph = [n for n, mode in modes.items() if not mode.between_graph]
     for flag, names, why in (
         *((flag, alone, _NO_EXCHANGE) for flag in readers(modes, by_all=True)),
-        *((norm, alone, _NO_EXCHANGE) for norm in _SYNC),
-        *((norm, apart, _NOT_TOGETHER) for norm in _SYNC),
+        *((norm, alone, _NO_EXCHANGE) for norm in (*_SYNC, _FIRST_AVERAGES)),
+        *((norm, apart, _NOT_TOGETHER) for norm in (*_SYNC, _FIRST_AVERAGES)),
         ("steps_per_loop", apart, _NO_STEPS),
         ("fp16_enable_auto_loss_scale", late, _NO_SKIP),
         ("replication=between_graph", one_graph, _OWN_GRAPHS),

@@ -125,3 +125,9 @@ class VariablesFlags:
         "all towers, or of all towers",
         choices=("micro_batch", "tower", "sync_micro_batch", "sync"),
     )
+    batch_norm_averages: str = field(
+        "all_towers",
+        "towers whose batch statistics, on average, the moving averages of batch norm "
+        "follow",
+        choices=("all_towers", "first_tower"),
+    )

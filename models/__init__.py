@@ -15,6 +15,7 @@ from models import (
     mlp,
     ncf,
     resnet,
+    tf_cnn,
     transformer_lm,
     trivial,
     user_model,
@@ -61,6 +62,14 @@ MODELS: dict[str, Callable[[], Model]] = {
     **{
         f"resnet{depth}": functools.partial(resnet.imagenet_resnet, depth)
         for depth in (50, 101, 152)
+    },
+    "tf_cnn_inception3": tf_cnn.inception3,
+    **{
+        f"tf_cnn_resnet{depth}{suffix}": functools.partial(
+            tf_cnn.cifar_resnet, depth, version=version
+        )
+        for depth in (20, 32, 44, 56, 110)
+        for suffix, version in (("", 1), ("_v2", 2))
     },
     "lstm_lm": functools.partial(lstm_lm.lstm_lm, "small"),
     **{

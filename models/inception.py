@@ -1,4 +1,4 @@
-"""Inception-v3 with its auxiliary head.
+"""Inception-v3, with its auxiliary head or without.
 
 Szegedy, Vanhoucke, Ioffe, Shlens, Wojna: Rethinking the Inception Architecture for
 Computer Vision, CVPR 2016, arXiv:1512.00567.  The layers are tf_cnn_benchmarks', which
@@ -31,6 +31,9 @@ _AUXILIARY_WEIGHT = 0.4
 # torchvision's num_params for inception_v3 with the head and 1000 classes, less its
 # scales of batch norm; and the 1001st class in both classifiers.
 _PARAMETERS = 27_161_264 - 18_112 + (2048 + 1) + (768 + 1)
+
+# "Trainable params" of Keras's InceptionV3, which has no head, and the 1001st class.
+_PARAMETERS_WITHOUT_HEAD = 23_817_352 + (2048 + 1)
 
 
 def _conv(
@@ -142,7 +145,6 @@ def _beside_auxiliary(block: Callable[..., tf.Tensor]) -> Callable[..., Pair]:
     return run
 
 
-@_beside_auxiliary
 def module_d(x: tf.Tensor, nn: Layers) -> tf.Tensor:
     """17 -> 8."""
     return nn.concat(
@@ -154,7 +156,6 @@ def module_d(x: tf.Tensor, nn: Layers) -> tf.Tensor:
     )
 
 
-@_beside_auxiliary
 def module_e(x: tf.Tensor, nn: Layers, *, pool: str) -> tf.Tensor:
     """8 x 8: 3 x 3 filters as 1 x 3 beside 3 x 1; `pool` is `avg` or `max`."""
     pool_of = {"avg": nn.avg_pool, "max": nn.max_pool}[pool]
@@ -172,7 +173,6 @@ def module_e(x: tf.Tensor, nn: Layers, *, pool: str) -> tf.Tensor:
     )
 
 
-@_beside_auxiliary
 def logits(x: tf.Tensor, nn: Layers) -> tf.Tensor:
     """One number per class."""
     return nn.dense(nn.global_avg_pool(x), nn.num_classes)
@@ -191,7 +191,7 @@ def metrics(outputs: Pair, labels: tf.Tensor) -> dict[str, tf.Tensor]:
     return top_k_accuracy(outputs[0], labels)
 
 
-_BLOCKS = (
+_BLOCKS_BEFORE_HEAD = (
     ("stem1", stem1),
     ("stem2", stem2),
     ("stem3", stem3),
@@ -205,7 +205,8 @@ _BLOCKS = (
     ("mixed_6c", functools.partial(module_c, filters=160)),
     ("mixed_6d", functools.partial(module_c, filters=160)),
     ("mixed_6e", functools.partial(module_c, filters=192)),
-    ("auxiliary", auxiliary),
+)
+_BLOCKS_AFTER_HEAD = (
     ("mixed_7a", module_d),
     ("mixed_7b", functools.partial(module_e, pool="avg")),
     ("mixed_7c", functools.partial(module_e, pool="max")),
@@ -213,15 +214,22 @@ _BLOCKS = (
 )
 
 
-def inception3() -> Model:
+def inception3(*, head: bool = True) -> Model:
     """Inception-v3, with tf_cnn_benchmarks' settings.
 
     Those settings are for throughput, plain SGD at a constant rate; they are not how
     the published accuracy was reached.
+
+    Args:
+      head: whether there is the auxiliary classifier.
     """
+    blocks: tuple[tuple[str, Callable], ...] = _BLOCKS_BEFORE_HEAD + _BLOCKS_AFTER_HEAD
+    if head:
+        after = [(name, _beside_auxiliary(block)) for name, block in _BLOCKS_AFTER_HEAD]
+        blocks = (*_BLOCKS_BEFORE_HEAD, ("auxiliary", auxiliary), *after)
     return Model(
         name="inception3",
-        blocks=_BLOCKS,
+        blocks=blocks,
         inputs=Images(shape=(299, 299, 3), num_classes=1001, preprocessing="imagenet"),
         recipe=Recipe(
             batch_size=32,
@@ -230,7 +238,7 @@ def inception3() -> Model:
             weight_decay=4e-5,
             published="78.0 % top-1, 93.9 % top-5 (TF-slim's table of models)",
         ),
-        loss=loss,
-        metrics=metrics,
-        num_parameters=_PARAMETERS,
+        loss=loss if head else softmax_cross_entropy,
+        metrics=metrics if head else top_k_accuracy,
+        num_parameters=_PARAMETERS if head else _PARAMETERS_WITHOUT_HEAD,
     )

@@ -94,14 +94,20 @@ def basic_unit(x: tf.Tensor, nn: Layers, *, filters: int, strides: int) -> tf.Te
 
 
 def preactivated_unit(
-    x: tf.Tensor, nn: Layers, *, filters: int, strides: int, first: bool = False
+    x: tf.Tensor,
+    nn: Layers,
+    *,
+    filters: int,
+    strides: int,
+    first: bool = False,
+    **norm: Any,
 ) -> tf.Tensor:
     """`basic_unit` with each normalisation and rectifier before its convolution [2].
 
     The network's first unit leaves out its own: they come before the two paths part,
-    in the stem.
+    in the stem.  `norm` is of the normalisation of x, as `nn.batch_norm` has it.
     """
-    y = x if first else nn.batch_norm(x, activation=tf.nn.relu)
+    y = x if first else nn.batch_norm(x, activation=tf.nn.relu, **norm)
     y = _conv(y, nn, filters, 3, strides=strides)
     y = nn.batch_norm(y, activation=tf.nn.relu)
     return _conv(y, nn, filters, 3) + _identity(x, nn, filters, strides)
@@ -132,9 +138,12 @@ def logits(x: tf.Tensor, nn: Layers) -> tf.Tensor:
     return nn.dense(nn.global_avg_pool(x), nn.num_classes)
 
 
-def preactivated_logits(x: tf.Tensor, nn: Layers) -> tf.Tensor:
-    """`logits` after the rectifier that version 2's last unit lacks."""
-    return logits(nn.batch_norm(x, activation=tf.nn.relu), nn)
+def preactivated_logits(x: tf.Tensor, nn: Layers, **norm: Any) -> tf.Tensor:
+    """`logits` after the rectifier that version 2's last unit lacks.
+
+    `norm` is of the normalisation before it, as `nn.batch_norm` has it.
+    """
+    return logits(nn.batch_norm(x, activation=tf.nn.relu, **norm), nn)
 
 
 def _units(

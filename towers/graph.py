@@ -146,6 +146,7 @@ def _build(
         limit=options.limit,
         scale=scale,
         peers=peers,
+        first_averages=options.batch_norm_averages == "first_tower",
     )
     all_steps = builder.steps(towers)
     penalty, total_loss = builder.penalty(all_steps[0].loss)

@@ -32,6 +32,8 @@ class Options:
         in each step.
       batch_norm: the examples whose statistics batch norm takes, a row of
         `sync_batch_norm.BATCH_NORM`.
+      batch_norm_averages: the towers whose batch statistics the moving averages of
+        batch norm follow: the mean over `all_towers`, or the `first_tower`.
       loss_scaling: of float16; None if the loss is not scaled.
       shards: which layers are sharded over each tower's devices; None if none is.
       trainable: regular expression in the names of the variables that are trained.
@@ -50,6 +52,7 @@ class Options:
     pipeline: Pipeline | None = None
     accumulate_steps: int = 1
     batch_norm: str = "micro_batch"
+    batch_norm_averages: str = "all_towers"
     loss_scaling: LossScaling | None = None
     shards: Shards | None = None
     trainable: str = ""
@@ -63,6 +66,7 @@ class Options:
             accumulate_steps=COUNT,
             data_format=one_of(("NHWC", "NCHW")),
             batch_norm=one_of(sync_batch_norm.BATCH_NORM),
+            batch_norm_averages=one_of(("all_towers", "first_tower")),
         )
         if self.pipeline and self.accumulate_steps > 1:
             pieces = self.pipeline.micro_batches * self.accumulate_steps

@@ -249,6 +249,7 @@ def _chosen(config: Config, kind: str, *, images: bool) -> dict[str, Any]:
         "xla_compile": config.devices.xla_compile,
         "accumulate_steps": config.variables.accumulate_steps,
         "batch_norm": config.variables.batch_norm,
+        "batch_norm_averages": config.variables.batch_norm_averages,
         "loss_scaling": LossScaling.of(config.model),
         "shards": Shards.of(config.stages),
     }

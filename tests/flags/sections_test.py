@@ -35,7 +35,7 @@ FLAGS = {
         local_parameter_device variable_placement all_reduce_spec gradient_repacking
         agg_small_grads_max_bytes agg_small_grads_max_group compact_gradient_transfer
         sparse_to_dense_grads sufficient_factors partition_bytes accumulate_steps
-        batch_norm
+        batch_norm batch_norm_averages
         """,
     "training": """
         num_batches num_epochs num_warmup_batches steps_per_loop tf_random_seed
@@ -47,8 +47,8 @@ FLAGS = {
         num_epochs_per_decay learning_rate_decay_factor minimum_learning_rate
         num_learning_rate_warmup_epochs resnet_base_lr learning_rate_factors trainable
         momentum nesterov rmsprop_decay rmsprop_momentum rmsprop_epsilon adam_beta1
-        adam_beta2 adam_epsilon lamb_epsilon lars_eeta lars_epsilon gradient_clip
-        gradient_clip_norm weight_decay ema_decay
+        adam_beta2 adam_epsilon lamb_epsilon lars_eeta lars_epsilon gradient_factor
+        gradient_clip gradient_clip_norm weight_decay ema_decay
         """,
     "evaluation": """
         eval eval_interval_secs eval_during_training_every_n_steps

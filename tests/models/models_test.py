@@ -22,6 +22,8 @@ _SMALL = {
     "resnet20": (16, 16, 3),
     "resnet20_v2": (16, 16, 3),
     "densenet40_k12": (8, 8, 3),
+    "tf_cnn_resnet20": (16, 16, 3),
+    "tf_cnn_resnet20_v2": (16, 16, 3),
     "alexnet": (67, 67, 3),
     "vgg11": (32, 32, 3),
     "resnet50": (64, 64, 3),
@@ -33,7 +35,13 @@ _SMALL = {
 # Rows made of the same blocks as another, only more of them: built, and neither
 # differentiated nor run.
 _DEEPER = [
-    *(f"resnet{depth}{v}" for depth in (32, 44, 56, 110) for v in ("", "_v2")),
+    *(
+        f"{prefix}resnet{depth}{v}"
+        for prefix in ("", "tf_cnn_")
+        for depth in (32, 44, 56, 110)
+        for v in ("", "_v2")
+    ),
+    "tf_cnn_inception3",
     *("vgg16", "vgg19", "resnet101", "resnet152"),
     *("densenet100_k12", "densenet100_k24"),
     *("lstm_lm_medium", "lstm_lm_large"),

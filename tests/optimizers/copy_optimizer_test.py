@@ -145,6 +145,16 @@ class CopyOptimizerTest(parameterized.TestCase):
         [value], _ = self._apply(update, [[-6.0, 8.0]], start=start)
         np.testing.assert_array_equal(value, start - gradient)
 
+    @parameterized.parameters(({}, [-6.0, 8.0]), (dict(clip_value=7.0), [-6.0, 7.0]))
+    def test_factor_multiplies_after_weight_decay_and_before_clipping(
+        self, limits, gradient
+    ):
+        settings = dict(weight_decay=0.5, gradient_factor=2.0, **limits)
+        update = Update("sgd", Piecewise((1.0,)), **settings)
+        start = np.array([6.0, -8.0], np.float32)
+        [value], _ = self._apply(update, [[-6.0, 8.0]], start=start)
+        np.testing.assert_array_equal(value, start - gradient)
+
     def test_no_gradient_at_all_is_refused(self):
         update = Update("momentum", Piecewise((1.0,)))
         with self.assertRaisesRegex(ValueError, "no variable gets a gradient"):

@@ -36,6 +36,16 @@ class DescribeTest(parameterized.TestCase):
         self.assertIn("/device:CPU:0", rows["Parameters"])
         self.assertEqual(rows["Mode"], "training")
 
+    def test_what_differs_from_the_mean(self):
+        flags = dict(gradient_factor=2.0, batch_norm_averages="first_tower")
+        rows, _ = _described(model="resnet20", num_gpus=2, **flags)
+        self.assertEqual(
+            rows["Reduction"], "mean over the examples of 2 towers, times 2"
+        )
+        self.assertEqual(
+            rows["Batch norm"], "statistics per tower; saved: the first tower's"
+        )
+
     @parameterized.parameters(
         ({}, "2 gradients as 0.0413 instead of 8.47 MB per tower"),
         ({"sufficient_factors": False}, None),

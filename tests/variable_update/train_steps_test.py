@@ -58,15 +58,22 @@ class StepsTest(parameterized.TestCase):
         ("parameter_server", 2),
         ("replicated", 2),
         ("independent", 1),  # the model that is saved is the first tower's
+        ("parameter_server", 1, "first_tower"),
+        ("replicated", 1, "first_tower"),
     )
     def test_moving_averages_follow_the_mean_of_the_towers_statistics(
-        self, mode, count
+        self, mode, count, averages="all_towers"
     ):
         images = np.arange(32, dtype=np.float32).reshape(8, 2, 2, 1)
         labels = np.zeros(8, int)
         source = inputs.from_arrays(images, labels, num_classes=5, training=False)
         training = trainer.Trainer(
-            _normed_model(), source, towers=2, batch_size=4, variable_update=mode
+            _normed_model(),
+            source,
+            towers=2,
+            batch_size=4,
+            variable_update=mode,
+            batch_norm_averages=averages,
         ).start()
         values = training.steps(1)
         halves = images.reshape(2, 4, 4)[:count]

@@ -43,12 +43,14 @@ class GradientRules:
       decays: name of a variable -> whether its gradient gets weight decay.
       clip_value: bound on the size of each element of a gradient; None for no bound.
       clip_norm: bound on the global norm of all gradients; None for no bound.
+      factor: what gradients are multiplied by after weight decay and before clipping.
     """
 
     weight_decay: float
     decays: Callable[[str], bool]
     clip_value: float | None
     clip_norm: float | None
+    factor: float = 1.0
 
     def decay(
         self, gradients: Sequence[MeanGradient], variables: Sequence[tf.Variable]
@@ -71,6 +73,12 @@ class GradientRules:
             # Otherwise the product could be computed early and take memory all step.
             with tf.control_dependencies([gradient]):
                 return gradient + self.weight_decay * variable
+
+    def scale(self, gradients: Sequence[MeanGradient]) -> list[MeanGradient]:
+        """Multiplies the gradients by the factor, each on its device."""
+        if self.factor == 1.0:
+            return list(gradients)
+        return [_map_values(g, lambda values: values * self.factor) for g in gradients]
 
     def clip(self, gradients: Sequence[MeanGradient]) -> list[MeanGradient]:
         """Clips the mean gradients, weight decay included: by value, then by norm.
@@ -201,10 +209,10 @@ class CopyOptimizer:
         rate: tf.Tensor,
         reads: Sequence[tf.Tensor] = (),
     ) -> tf.Operation:
-        """Applies weight decay, clipping and optimizer.
+        """Applies weight decay, factor, clipping and optimizer.
 
         Args:
-          rules: weight decay and clipping.
+          rules: weight decay, factor and clipping.
           make: learning rate -> the optimizer.
           gradients: one per variable: tensor, `IndexedSlices` or None.
           variables: that are updated.
@@ -218,7 +226,8 @@ class CopyOptimizer:
         # Scalars for all variables are on their common device, or on that of the rate.
         # Tensors as large as a variable have their device set where they are made.
         with tf.device(devices.pop() if len(devices) == 1 else rate.device):
-            gradients = rules.clip(rules.decay(gradients, variables))
+            gradients = rules.scale(rules.decay(gradients, variables))
+            gradients = rules.clip(gradients)
             pairs = [
                 p for p in zip(gradients, variables, strict=True) if p[0] is not None
             ]

@@ -76,6 +76,7 @@ def update_from_recipe(
         ),
         ema_decay=recipe.ema_decay if ema is None else ema,
         clip_value=flags.gradient_clip,
+        gradient_factor=flags.gradient_factor,
         clip_norm=(recipe.clip_norm if norm is None else norm) or None,
     )
 

@@ -160,6 +160,7 @@ class Update:
       ema_decay: decay of the moving averages of trainable variables; 0 keeps none.
       clip_value: bound on the size of each element of a gradient; None for no bound.
       clip_norm: bound on the global norm of all gradients; None for no bound.
+      gradient_factor: what gradients are multiplied by before they are clipped.
       prefix: of the variables' names in the graph, which the model's lack.
     """
 
@@ -174,6 +175,7 @@ class Update:
     ema_decay: float = 0.0
     clip_value: float | None = None
     clip_norm: float | None = None
+    gradient_factor: float = 1.0
     prefix: str = ""
 
     def __post_init__(self) -> None:
@@ -239,7 +241,9 @@ class Update:
     def rules(self) -> GradientRules:
         """What is done to the mean gradients before the optimizer."""
         decay = self.weight_decay if self.place.in_gradient else 0.0
-        return GradientRules(decay, self._decays, self.clip_value, self.clip_norm)
+        return GradientRules(
+            decay, self._decays, self.clip_value, self.clip_norm, self.gradient_factor
+        )
 
     def penalty(self, values: Mapping[str, Any]) -> tf.Tensor:
         """Weight decay's term of the loss: factor / 2 x sum of squares, float32 scalar.

@@ -31,7 +31,9 @@ def header(plan: Plan, built: TrainGraph) -> list[tuple[str, str]]:
     epochs = examples / plan.source.num_examples
     num_towers = plan.placement.num_towers
     spec = built.mode.all_reduce_spec
-    joined = f"mean over the examples of {plural(num_towers, 'tower')}"
+    reduction = f"mean over the examples of {plural(num_towers, 'tower')}"
+    if (factor := plan.update.gradient_factor) != 1:
+        reduction += f", times {factor:g}"
     images = plan.model.inputs.has_images
     evaluates = during_training(plan.config.evaluation)
     words = getattr(plan.source, "resuming", "")
@@ -60,7 +62,7 @@ def header(plan: Plan, built: TrainGraph) -> list[tuple[str, str]]:
         ("Parameters", f"{built.template.parameters} on {_devices_of(built)}"),
         *_trained(plan, built),
         ("Update", built.mode.description),
-        ("Reduction", joined if built.mode.joined else "none"),
+        ("Reduction", reduction if built.mode.joined else "none"),
         *_factors(built),
     ]
     if not built.mode.together:
@@ -68,7 +70,8 @@ def header(plan: Plan, built: TrainGraph) -> list[tuple[str, str]]:
     rows += _pipeline(plan.options.pipeline, built.template)
     rows += _shards(built.mode.wholes)
     if built.template.statistics:
-        words = _batch_norm(plan.options, joined=built.mode.joined)
+        joined = built.mode.joined and plan.options.batch_norm_averages != "first_tower"
+        words = _batch_norm(plan.options, joined=joined)
         rows.append(("Batch norm", words))
     if scaling := plan.options.loss_scaling:
         how = f"doubled every {scaling.grow_every} good steps, halved at a bad one"

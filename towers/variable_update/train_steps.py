@@ -117,6 +117,8 @@ class StepBuilder:
       limit: examples of the stream to train on; None for all.
       scale: of the loss; None if it is not scaled.
       peers: this client, from `between_graph.of`.
+      first_averages: whether moving averages of batch norm follow the first tower's
+        statistics; if not, their mean over the towers.
 
     Raises:
       ValueError: dynamic loss scaling skips steps, and the mode defers gradients.
@@ -133,6 +135,7 @@ class StepBuilder:
     limit: int | None
     scale: LossScale | None
     peers: SingleClient
+    first_averages: bool = False
 
     def __post_init__(self) -> None:
         self._trained = {name: self.mode.held(name) for name in self.trainable}
@@ -237,7 +240,8 @@ class StepBuilder:
 
     def _mean_statistics(self, group: Sequence[Tower]) -> list[tf.Tensor]:
         """The mean of each batch statistic, on its moving average's device."""
-        if not self.mode.joined:  # each tower has its own model; the first is saved
+        # If not joined, each tower has its own model, and the first is saved.
+        if self.first_averages or not self.mode.joined:
             group = group[:1]
         hosts = [self.mode.placement.hosts[tower.index] for tower in group]
         devices = [self.mode.variables[rule.variable].device for rule in self.rules]
