@@ -16,6 +16,7 @@ from typing import Any, ClassVar, TypeVar, overload
 
 from flags import (
     cluster,
+    devices,
     field,
     optimizer,
     predict,
@@ -42,7 +43,7 @@ class Config:
 
     model: sections.ModelFlags
     data: sections.DataFlags
-    devices: sections.DeviceFlags
+    devices: devices.DeviceFlags
     cluster: cluster.ClusterFlags
     stages: stages.StagesFlags
     variables: variables.VariablesFlags
@@ -76,7 +77,7 @@ class PredictConfig:
 
     model: sections.ModelFlags
     data: sections.DataFlags
-    devices: sections.DeviceFlags
+    devices: devices.DeviceFlags
     stages: stages.StagesFlags
     predict: predict.PredictFlags
 
@@ -233,7 +234,7 @@ def _gpus(flags: _Given) -> Iterator[Problem]:
     indices = flags.get("gpu_indices", ())
     if len(set(indices)) < len(indices):
         yield Problem("gpu_indices", indices, "names a GPU twice")
-    num_gpus = flags.get("num_gpus", sections.DeviceFlags.num_gpus)
+    num_gpus = flags.get("num_gpus", devices.DeviceFlags.num_gpus)
     if indices and len(indices) != num_gpus:
         words = f"names {len(indices)} GPUs for `num_gpus={num_gpus}`"
         yield Problem("gpu_indices", indices, words)
@@ -268,7 +269,7 @@ def _stages(flags: _Given) -> Iterator[Problem]:
 
     `planning` checks that the devices are a multiple of the stages.
     """
-    gpus = flags.get("num_gpus", sections.DeviceFlags.num_gpus)
+    gpus = flags.get("num_gpus", devices.DeviceFlags.num_gpus)
     for name in _shards(flags):
         each = flags.get(name, 1)
         if gpus % each:

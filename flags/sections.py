@@ -1,8 +1,8 @@
-"""The flags of the model, data, devices, training, evaluation and output.
+"""The flags of the model, data, training, evaluation and output.
 
-To add a flag, add a field to a section, here or in `variables`, `stages`, `cluster`,
-`optimizer` or `verify`.  A section's docstring is its heading in `--help`; its `common`
-names the flags that the short `--help` shows.
+To add a flag, add a field to a section, here or in `devices`, `variables`, `stages`,
+`cluster`, `optimizer` or `verify`.  A section's docstring is its heading in `--help`;
+its `common` names the flags that the short `--help` shows.
 
 Names and meanings are those of tf_cnn_benchmarks where it has the flag; the table of
 its flags that are refused is `flags.tf_cnn_benchmarks`.  A default of None means that
@@ -18,9 +18,7 @@ from flags.field import (
     AT_LEAST_0,
     AT_LEAST_1,
     EPOCHS,
-    FROM_0_TO_1,
     FROM_0_TO_4096,
-    FROM_1_TO_1024,
     UP_TO_3,
     field,
 )
@@ -33,6 +31,12 @@ class ModelFlags:
     common: ClassVar[tuple[str, ...]] = ("model", "compute_dtype")
 
     model: str = field("lenet", "the model", user_defined=True)
+    num_classes: int | None = field(
+        None,
+        "outputs of a classifier, if it is to have more than the data has classes",
+        unset="as many",
+        must=AT_LEAST_1,
+    )
     data_format: str | None = field(
         None,
         "layout of image tensors: channels last or channels first",
@@ -92,6 +96,12 @@ class DataFlags:
         "crop, flip and change the colours of training images at random",
         unset="as the model's preprocessing does",
     )
+    synthetic_pixels: str = field(
+        "scaled",
+        "pixels of synthetic images: scaled to [-1, 1] like those of prepared images, "
+        "or unscaled, from 7 to 247",
+        choices=("scaled", "unscaled"),
+    )
     datasets_prefetch_buffer_size: int = field(
         1, "batches kept ready per tower", must=AT_LEAST_1
     )
@@ -100,79 +110,6 @@ class DataFlags:
         "threads of the input pipeline; 0 shares the threads of TensorFlow's session",
         unset="automatic",
         must=FROM_0_TO_4096,
-    )
-
-
-@dataclasses.dataclass(frozen=True)
-class DeviceFlags:
-    """Where the towers run."""
-
-    common: ClassVar[tuple[str, ...]] = ("num_gpus", "device")
-
-    num_gpus: int = field(
-        1,
-        "GPUs or logical CPU devices, one tower on each; with stages or shards a tower "
-        "takes several of them",
-        must=FROM_1_TO_1024,
-    )
-    gpu_indices: tuple[int, ...] = field(
-        (),
-        "the GPU of each tower, in order; with --logical_gpus=2 the first GPU has "
-        "numbers 0 and 1",
-        unset="0,1,2,...",
-        must=AT_LEAST_0,
-    )
-    logical_gpus: int = field(
-        1,
-        "logical GPUs that each GPU is split into, which share its memory and time; "
-        "for tests with more towers than GPUs",
-        must=FROM_1_TO_1024,
-    )
-    device: str = field(
-        "auto",
-        "what the towers run on; auto takes GPUs if there are any",
-        choices=("cpu", "gpu", "auto"),
-    )
-    num_intra_threads: int = field(
-        0,
-        "CPU threads within an operation; 0 takes one thread with at least as many CPU "
-        "towers as cores, else one per core",
-        must=FROM_0_TO_4096,
-    )
-    num_inter_threads: int = field(
-        0,
-        "operations that run at a time on the CPU; 0 lets TensorFlow decide",
-        must=FROM_0_TO_4096,
-    )
-    allow_growth: bool | None = field(
-        None,
-        "take GPU memory as needed, instead of all of it at the start",
-        unset="TensorFlow decides",
-    )
-    gpu_memory_frac_for_testing: float = field(
-        0.0,
-        "fraction of each GPU's memory to take; 0 lets TensorFlow decide",
-        must=FROM_0_TO_1,
-    )
-    tensor_float_32: bool = field(
-        True,
-        "multiply float32 on GPUs in TensorFloat-32, which keeps 10 of the 23 bits of "
-        "each factor's fraction; --notensor_float_32 keeps all and is several times "
-        "slower; give it to every task of a cluster",
-    )
-    deterministic_ops: bool = field(
-        False,
-        "use GPU kernels that give the same bits in every run; they are slower, and "
-        "some operations have none; give it to every task of a cluster",
-    )
-    batchnorm_persistent: bool = field(
-        True,
-        "let cuDNN keep a batch on the chip while it normalizes it, which is far "
-        "faster in 16 bits; turn it off for activations so large that this overflows",
-    )
-    xla: bool = field(False, "let XLA compile what it can of the graph")
-    xla_compile: bool = field(
-        False, "compile each tower as a whole with XLA, or end with an error"
     )
 
 
@@ -210,6 +147,23 @@ class TrainingFlags:
         1234,
         "seed of the initial values, of shuffling, augmentation and dropout",
         must=AT_LEAST_0,
+    )
+    conv_initializer: str = field(
+        "he_normal",
+        "initial kernels of convolutions for which the model has none of its own: "
+        "truncated normal of variance 2 / fan-in (he_normal) or 1 / fan-in",
+    )
+    dense_initializer: str = field(
+        "variance_scaling",
+        "initial kernels of such dense layers: normal of variance 2 / fan-in before an "
+        "activation, else 1 / fan-in, cut off at two deviations; variance_scaling has "
+        "that variance after the cut, truncated_normal before it",
+    )
+    zero_gamma: bool | None = field(
+        None,
+        "start the scale of the last batch norm of each residual unit at 0, so that "
+        "units start as the identity",
+        unset="as the model does",
     )
     class_weight: tuple[float, ...] = field(
         (),

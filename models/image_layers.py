@@ -5,16 +5,12 @@ from typing import Any
 
 import tensorflow as tf
 
+from models.initial_values import Initializer, InitialValues
+
 v1 = tf.compat.v1
 
 Activation = Callable[[tf.Tensor], tf.Tensor] | None
-Initializer = Callable[..., tf.Tensor] | None  # of `tf.compat.v1` or Keras
 Kernel = int | tuple[int, int]  # size of a filter: one number, or (height, width)
-
-
-def he_initializer(gain: float = 2.0, mode: str = "fan_in") -> Initializer:
-    """Truncated normal of variance gain / fan-in (He et al. 2015)."""
-    return v1.variance_scaling_initializer(gain, mode=mode)
 
 
 def _size(kernel: Kernel) -> tuple[int, int]:
@@ -27,11 +23,13 @@ class ImageLayers:
     Attributes:
       dtype: of activations, and of weights in products.
       data_format: `NHWC` or `NCHW`, of four-dimensional activations.
+      initial_values: of kernels for which a block has no initializer.
     """
 
     def __init__(self, *, data_format: str, dtype: tf.DType):
         self.data_format = data_format
         self.dtype = dtype
+        self.initial_values = InitialValues()
 
     @property
     def channel_axis(self) -> int:
@@ -81,8 +79,9 @@ class ImageLayers:
           strides: the same in both directions.
           padding: `SAME`, `VALID`, or `FIXED`: (kernel - 1) // 2 zeros before and the
             rest after, for any input size, as in He et al.'s ResNets.
-          initializer: of the kernel; None for truncated normal of variance 2 / fan-in
-            (He et al.), because a rectifier follows most convolutions.
+          initializer: of the kernel; None for that of `initial_values`: unless set,
+            truncated normal of variance 2 / fan-in (He et al.), because a rectifier
+            follows most convolutions.
           **options: `use_bias`, `bias_initializer` and `activation`, as of `dense`.
         """
         size = _size(kernel)
@@ -94,7 +93,7 @@ class ImageLayers:
                     x, kernel, strides, padding, self.data_format
                 ),
                 [*size, self.channels(x), filters],
-                initializer=initializer or he_initializer(),
+                initializer=initializer or self.initial_values.of_conv(),
                 **options,
             )
             return activation(y) if activation else y
@@ -114,7 +113,7 @@ class ImageLayers:
           x: [batch, height, width, channels] (or `NCHW`).
           kernel, strides, padding: as of `conv`.
           initializer: of the filters, [height, width, channels, 1]; None for truncated
-            normal of variance 2 / (height x width).
+            normal of variance 2 / (height x width), as `initial_values` says.
         """
         size = _size(kernel)
         x, padding = self._padded(x, size, strides, padding)
@@ -125,7 +124,7 @@ class ImageLayers:
             filters = self.variable(
                 "kernel",
                 [*size, self.channels(x), 1],
-                initializer or he_initializer(mode="fan_out"),
+                initializer or self.initial_values.of_conv("fan_out"),
             )
             return tf.nn.depthwise_conv2d(x, filters, steps, padding, self.data_format)
 

@@ -20,7 +20,6 @@ from models.image_layers import (  # noqa: F401 - model files take Kernel here
     ImageLayers,
     Initializer,
     Kernel,
-    he_initializer,
 )
 from models.logits import Product
 from models.uniform import example_normal, example_uniform
@@ -108,7 +107,7 @@ class Layers(ImageLayers):
           use_bias: whether a bias is added.
           activation: applied last.
           initializer: of the kernel; None for truncated normal of variance 1 /
-            features, or with an activation 2 / features (He et al.).
+            features, or with an activation 2 / features (`initial_values`).
           bias_initializer: None for zeros.
 
         Returns:
@@ -117,13 +116,14 @@ class Layers(ImageLayers):
         *outer, features = x.shape
         if not outer:  # the batch would be taken for the features
             raise ValueError("x has no features; it is [batch, ..., features]")
+        normal = self.initial_values.of_dense(features, activation=bool(activation))
         # One product of matrices: a batched one would make a gradient per example.
         rows = x if len(outer) == 1 else tf.reshape(x, [math.prod(outer), features])
         with v1.variable_scope(None, default_name="dense"):
             y, *weights = self._affine(
                 lambda kernel: tf.matmul(rows, kernel),
                 [features, units],
-                initializer=initializer or he_initializer(2.0 if activation else 1.0),
+                initializer=initializer or normal,
                 use_bias=use_bias,
                 bias_initializer=bias_initializer,
             )

@@ -119,10 +119,12 @@ def bottleneck_unit(
     """1 x 1, 3 x 3 and 1 x 1 convolutions beside an identity or a projection [1].
 
     Version 1.5 has the stride in the 3 x 3 convolution, and starts as the identity,
-    its last normalisation scaled by 0 [3].
+    its last normalisation scaled by 0 [3], unless `zero_gamma` is set otherwise.
     """
     strides_1, strides_3 = (strides, 1) if version == 1 else (1, strides)
-    gamma = tf.compat.v1.zeros_initializer() if version == 1.5 else None
+    zero = nn.initial_values.zero_gamma
+    zero = version == 1.5 if zero is None else zero
+    gamma = tf.compat.v1.zeros_initializer() if zero else None
     y = _conv(x, nn, filters, 1, strides=strides_1)
     y = nn.batch_norm(y, activation=tf.nn.relu)
     y = _fixed_conv(y, nn, filters, 3, strides=strides_3)

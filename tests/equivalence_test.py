@@ -163,6 +163,22 @@ class ClipTest(parameterized.TestCase):
         self.assertGreater(trainer.difference(values[0], unclipped), 0.01)
 
 
+class GradientFactorTest(parameterized.TestCase):
+    @parameterized.parameters("parameter_server", "replicated")
+    def test_the_sum_of_towers_is_their_mean_times_their_number(self, mode):
+        """With sgd, a factor of the gradient is a factor of the rate and the decay."""
+        sgd = Update("sgd", Piecewise((0.02,)), weight_decay=1e-2)
+        faster = dataclasses.replace(sgd, learning_rate=Piecewise((0.08,)))
+        values = [
+            trainer.Trainer(towers=4, batch_size=8, update=update, variable_update=mode)
+            .start()
+            .steps(STEPS)
+            for update in (dataclasses.replace(sgd, gradient_factor=4.0), faster, sgd)
+        ]
+        self.assertLess(trainer.difference(values[0], values[1]), BOUND)
+        self.assertGreater(trainer.difference(values[0], values[2]), 0.01)
+
+
 class NumpyTest(parameterized.TestCase):
     """A linear model against the same steps in numpy, in exact arithmetic.
 

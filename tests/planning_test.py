@@ -11,10 +11,11 @@ import tensorflow as tf
 from absl.testing import parameterized
 
 from flags import config
+from models.initial_values import InitialValues
 from models.inputs import Images, Inputs, Pairs, Tokens
 from models.model import Model, Recipe, Schedule
-from tests import digit_runs
-from towers import planning
+from tests import batch_reader, digit_runs
+from towers import graph, planning
 from towers.data import from_arrays, inputs
 from towers.errors import memory_limits
 from towers.errors.collected import PlanError
@@ -258,6 +259,29 @@ class PlanTest(parameterized.TestCase):
                 self._make(augment=asked)
             self.assertEqual(get.call_args_list[0].args[1].augment, wanted)
 
+    def test_more_outputs_than_classes(self):
+        for settings in ({}, {"data_name": "digits"}):
+            model = dataclasses.replace(_dense(), inputs=Images((8, 8, 1), 10))
+            plan = self._make(model, num_classes=11, batch_size=3, **settings)
+            self.assertEqual(plan.source.num_classes, 11)
+            built = graph.build(**plan.parts)
+            self.assertEqual(built.saved["logits/dense/bias"].shape, [11])
+
+    def test_labels_of_synthetic_data_are_the_models_classes(self):
+        source = self._make(num_classes=300, batch_size=40).source
+        labels = batch_reader.read(source, 1)[1]
+        self.assertLess(max(labels), 10)
+
+    def test_initial_values(self):
+        self.assertEqual(self._make().options.initial_values, InitialValues())
+        plan = self._make(
+            conv_initializer="lecun_normal",
+            dense_initializer="truncated_normal",
+            zero_gamma=False,
+        )
+        wanted = InitialValues("lecun_normal", "truncated_normal", False)
+        self.assertEqual(plan.options.initial_values, wanted)
+
     def test_the_loss_scale(self):
         for flags, wanted in (
             ({}, LossScaling(128.0, 0)),
@@ -484,6 +508,17 @@ class ChecksTest(parameterized.TestCase):
         [error] = self._errors(model, class_weight=weights)
         shown = ",".join(map(str, weights))
         self.assertStartsWith(error, f"--class_weight={shown}: {words}")
+
+    @parameterized.parameters(
+        (9, None, "data set synthetic has 10 classes; write that many or more"),
+        (11, Tokens(length=4), "the model does not tell classes apart; leave it out"),
+        (11, Pairs((8, 9)), "the model does not tell classes apart; leave it out"),
+    )
+    def test_outputs_that_do_not_fit(self, number, reads, words):
+        model = _model()
+        model = dataclasses.replace(model, inputs=reads) if reads else model
+        [error] = self._errors(model, num_classes=number)
+        self.assertEqual(error, f"--num_classes={number}: {words}")
 
     def test_augmentation_of_a_preprocessing_without(self):
         plain = dataclasses.replace(_dense(), inputs=Images((8, 8, 1), 10))

@@ -243,6 +243,7 @@ def tower_spec(
         loss_scaled=options.loss_scaling is not None,
         shards=shards and shards._replace(elsewhere=elsewhere),
         trainable=options.trainable,
+        initial_values=options.initial_values,
     )
 
 

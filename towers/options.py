@@ -4,6 +4,7 @@ import dataclasses
 
 import tensorflow as tf
 
+from models.initial_values import InitialValues
 from models.validation import COUNT, check, one_of
 from towers.compute import sync_batch_norm
 from towers.gradients.exchange import GradientExchange
@@ -37,6 +38,7 @@ class Options:
       loss_scaling: of float16; None if the loss is not scaled.
       shards: which layers are sharded over each tower's devices; None if none is.
       trainable: regular expression in the names of the variables that are trained.
+      initial_values: of the layers' weights.
       class_weight: factor of the weight of each class's examples; () for none.
       purpose: of the graph, see `between_graph`.
     """
@@ -56,6 +58,7 @@ class Options:
     loss_scaling: LossScaling | None = None
     shards: Shards | None = None
     trainable: str = ""
+    initial_values: InitialValues = InitialValues()  # noqa: RUF009 - frozen
     class_weight: tuple[float, ...] = ()
     purpose: int = between_graph.TRAIN
 

@@ -11,6 +11,7 @@ import tensorflow as tf
 from flags.config import Config
 from flags.problem import SettingError, wrong_setting
 from flags.sections import TrainingFlags
+from models.initial_values import InitialValues
 from models.model import Model
 from models.recipe import Recipe
 from towers import graph
@@ -245,6 +246,7 @@ def _chosen(config: Config, kind: str, *, images: bool) -> dict[str, Any]:
         "dtype": dtype,
         "seed": config.training.tf_random_seed,
         "trainable": config.optimizer.trainable or "",
+        "initial_values": _initial_values(config.training),
         "class_weight": config.training.class_weight,
         "xla_compile": config.devices.xla_compile,
         "accumulate_steps": config.variables.accumulate_steps,
@@ -253,6 +255,12 @@ def _chosen(config: Config, kind: str, *, images: bool) -> dict[str, Any]:
         "loss_scaling": LossScaling.of(config.model),
         "shards": Shards.of(config.stages),
     }
+
+
+def _initial_values(flags: TrainingFlags) -> InitialValues:
+    return InitialValues(
+        flags.conv_initializer, flags.dense_initializer, flags.zero_gamma
+    )
 
 
 def placement_of(

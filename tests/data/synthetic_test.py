@@ -67,6 +67,15 @@ class SyntheticTest(parameterized.TestCase, tf.test.TestCase):
         self.assertContainsSubset(labels, range(4))
         self.assertGreater(len(set(labels)), 1)
 
+    def test_unscaled_images_have_the_pixels_that_scaled_ones_have(self):
+        sources = [
+            inputs.get("synthetic", Request(shape=(9, 9, 3), unscaled=unscaled))
+            for unscaled in (False, True)
+        ]
+        scaled, pixels = (batch_reader.read(source, 1)[0] for source in sources)
+        self.assertAllClose(pixels, (scaled + 1) * 127.5, rtol=0, atol=1e-3)
+        self.assertAllEqual(pixels, np.round(pixels))
+
     def test_tokens_are_followed_by_their_labels(self):
         features, labels, _, _ = batch_reader.read(_tokens(), 1)
         self.assertEqual((features.shape, labels.shape), ((12, 6), (12, 6)))

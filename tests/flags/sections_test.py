@@ -4,17 +4,17 @@ import dataclasses
 
 from absl.testing import parameterized
 
-from flags import config, sections
+from flags import config, devices, sections
 
 # A flag is a promise.  Whoever adds one adds it here too, on purpose.
 FLAGS = {
     "model": """
-        model data_format compute_dtype use_fp16 fp16_loss_scale
+        model num_classes data_format compute_dtype use_fp16 fp16_loss_scale
         fp16_enable_auto_loss_scale fp16_inc_loss_scale_every_n
         """,
     "data": """
         data_name data_dir train_split batch_size augment
-        datasets_prefetch_buffer_size datasets_num_private_threads
+        synthetic_pixels datasets_prefetch_buffer_size datasets_num_private_threads
         """,
     "devices": """
         num_gpus gpu_indices logical_gpus device num_intra_threads num_inter_threads
@@ -39,7 +39,7 @@ FLAGS = {
         """,
     "training": """
         num_batches num_epochs num_warmup_batches steps_per_loop tf_random_seed
-        class_weight callbacks
+        conv_initializer dense_initializer zero_gamma class_weight callbacks
         """,
     "optimizer": """
         optimizer init_learning_rate piecewise_learning_rate_schedule
@@ -102,4 +102,4 @@ class SectionsTest(parameterized.TestCase):
 
     def test_the_command_without_flags_trains_lenet_in_one_tower(self):
         self.assertEqual(sections.ModelFlags().model, "lenet")
-        self.assertEqual(sections.DeviceFlags().num_gpus, 1)
+        self.assertEqual(devices.DeviceFlags().num_gpus, 1)

@@ -14,7 +14,7 @@ from typing import Protocol
 
 import tensorflow as tf
 
-from flags.sections import DeviceFlags
+from flags.devices import DeviceFlags
 from towers.layout import placement
 
 v1 = tf.compat.v1

@@ -1,8 +1,7 @@
 """Towers: the model's operations, traced once, to be copied to every tower's device.
 
-Tracing runs the model's Python code once, on placeholders in a separate graph.  The
-result is a template with the blocks, the loss and the gradients of one tower.
-`copy_tower` copies its nodes into the train graph.
+Tracing runs the model's Python code once, on placeholders in a separate graph.  It
+makes a template, whose nodes `copy_tower` copies into the train graph.
 
 A tower differentiates its share of the mean loss,
 
@@ -21,6 +20,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from flags.problem import wrong_setting
+from models.initial_values import InitialValues
 from models.layers import Layers
 from models.model import Model
 from towers.compute import (
@@ -107,6 +107,7 @@ class TowerSpec:
       loss_scaled: whether gradients are those of the loss times a scale, an input.
       shards: which layers are sharded over the tower's devices; None if none is.
       trainable: regular expression in the names of the variables that are trained.
+      initial_values: of the layers.
       predicts: whether the tower's metrics are the last block's outputs and its loss
         is 0; labels and weights are then not used.
     """
@@ -124,6 +125,7 @@ class TowerSpec:
     loss_scaled: bool = False
     shards: Shards | None = None
     trainable: str = ""
+    initial_values: InitialValues = InitialValues()  # noqa: RUF009 - frozen
     predicts: bool = False
 
 
@@ -265,6 +267,7 @@ def _run(
     )
     nn.joined = exchanges.joined(task.joined)
     nn.lookup, nn.trains = variables.lookup, variables.trains
+    nn.initial_values = task.initial_values
     x = task.model.inputs.prepare(batch["features"], nn)
     with running(task, variables):
         return nn, task.model.run(x, nn)

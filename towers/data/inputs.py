@@ -33,7 +33,7 @@ from towers.data import (
 from towers.data.example_source import ExampleSource
 from towers.data.examples import explain_example
 from towers.data.records import Records
-from towers.data.source import Request, Source, classes, specs
+from towers.data.source import Request, Source, classes, set_classes, specs
 from towers.data.stream import HostShare, Stream
 from towers.data.stream_source import StreamSource
 from towers.data.synthetic import SyntheticSource
@@ -137,15 +137,19 @@ def get(
 
     Raises:
       ValueError: there is no such data set or split, it cannot be prepared, its images
-        do not fit the network, or there is no such preprocessing for its kind of data.
+        do not fit the network, there is no such preprocessing for its kind of data, or
+        it has more classes than outputs are asked for.
     """
     # Before files are searched.  Synthetic data is not preprocessed, but the name of
     # the preprocessing must be right there, too.
     if request.kind != "examples":  # which are not preprocessed
         preprocessing.get(request.preprocessing, kind=request.kind)
-    if own_data.is_function(name):
-        return own_data.get(name, request, split, training)
-    return DATASETS.get(name, _named)(name, request, split, training)
+    users_own = own_data.is_function(name)
+    find = own_data.get if users_own else DATASETS.get(name, _named)
+    source = find(name, request, split, training)
+    if request.num_outputs:
+        set_classes(source, request)
+    return source
 
 
 def check_default(name: str, flags: DataFlags, model: str) -> None:

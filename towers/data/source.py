@@ -7,6 +7,7 @@ from typing import Any, NamedTuple, Protocol
 import tensorflow as tf
 
 from flags.config import Config
+from flags.problem import wrong_setting
 from models.model import Model, softmax_cross_entropy
 from towers.data import nests
 from towers.data.preprocessing import Size
@@ -197,6 +198,8 @@ class Request:
       classes: whether labels are in [0, num_classes).
       kind: of data, a row of `inputs.KINDS`.
       preprocessing: a row of `preprocessing.PREPROCESSING` that is for this kind.
+      num_outputs: of a classifier, if more than the data has classes; or None.
+      unscaled: whether synthetic pixels are not scaled to [-1, 1].
       augment: whether training images are distorted as the preprocessing defines; if
         not, they are prepared like those of evaluation.
       seed: of order, augmentation and synthetic data.
@@ -214,6 +217,8 @@ class Request:
     kind: str = "images"
     classes: bool = False
     preprocessing: str = "scale"
+    num_outputs: int | None = None
+    unscaled: bool = False
     augment: bool = True
     seed: int = 1234
     data_dir: str | None = None
@@ -236,6 +241,8 @@ class Request:
             or model.loss is softmax_cross_entropy
             or bool(config.training.class_weight),
             preprocessing=wanted.preprocessing,
+            num_outputs=config.model.num_classes,
+            unscaled=data.synthetic_pixels == "unscaled",
             augment=data.augment is not False,
             seed=config.training.tf_random_seed,
             data_dir=data.data_dir,
@@ -263,6 +270,28 @@ def classes(source: Source, model: Model) -> int | tuple[int, int]:
     """
     number = getattr(source, "num_classes", None)
     return model.inputs.num_classes if number is None else number
+
+
+def set_classes(source: Any, request: Request) -> None:
+    """Gives classifiers the number of outputs that `request.num_outputs` asks for.
+
+    Args:
+      source: of the data, by a name.
+      request: what the network needs.
+
+    Raises:
+      ValueError: the data has more classes, or no classes.
+    """
+    wanted, number = request.num_outputs, source.num_classes
+    if not request.classes or request.kind not in ("images", "examples"):
+        words, remedy = "the model does not tell classes apart", "leave it out"
+    elif number and number > wanted:
+        words = f"data set {source.name} has {number} classes"
+        remedy = "write that many or more"
+    else:
+        source.num_classes = wanted
+        return
+    raise wrong_setting("num_classes", wanted, words, remedy)
 
 
 def weighted(

@@ -134,7 +134,8 @@ def _images(request: Request, first: int, count: int) -> Rows:
     levels = draw((count, *request.shape), salt=1) * _LEVELS
     pixels = tf.gather(_PIXELS, tf.cast(levels, tf.int32))
     label = draw((count,), salt=2) * request.num_classes
-    return pixels * (2 / 255) - 1.0, tf.cast(label, tf.int64)
+    pixels = pixels if request.unscaled else pixels * (2 / 255) - 1.0
+    return pixels, tf.cast(label, tf.int64)
 
 
 def _tokens(request: Request, first: int, count: int) -> Rows:

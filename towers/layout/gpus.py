@@ -7,8 +7,8 @@ are not faster than the one GPU.
 
 import dataclasses
 
+from flags.devices import DeviceFlags
 from flags.problem import wrong_setting
-from flags.sections import DeviceFlags
 
 
 @dataclasses.dataclass(frozen=True)

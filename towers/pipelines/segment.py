@@ -205,6 +205,7 @@ class _Open:
             )
             self._nn.lookup = variables.lookup
             self._nn.trains = variables.trains
+            self._nn.initial_values = task.initial_values
             self._sent = StatisticsExchanges()
             self._nn.joined = self._sent.joined(task.joined)
             x = self._x(task, before)
