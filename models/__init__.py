@@ -13,6 +13,7 @@ from models import (
     load,
     lstm_lm,
     mlp,
+    mobilenet,
     ncf,
     resnet,
     tf_cnn,
@@ -59,6 +60,7 @@ MODELS: dict[str, Callable[[], Model]] = {
     "alexnet": alexnet.alexnet,
     **{f"vgg{depth}": functools.partial(vgg.vgg, depth) for depth in (11, 16, 19)},
     "inception3": inception.inception3,
+    "mobilenet": mobilenet.mobilenet,
     **{
         f"resnet{depth}": functools.partial(resnet.imagenet_resnet, depth)
         for depth in (50, 101, 152)

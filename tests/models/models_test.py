@@ -26,6 +26,7 @@ _SMALL = {
     "tf_cnn_resnet20_v2": (16, 16, 3),
     "alexnet": (67, 67, 3),
     "vgg11": (32, 32, 3),
+    "mobilenet": (64, 64, 3),
     "resnet50": (64, 64, 3),
     "resnet50_v1.5": (64, 64, 3),
     "lstm_lm": (3,),
