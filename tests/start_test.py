@@ -22,7 +22,8 @@ _PROGRAM = """
 import logging, os, sys
 from towers import start
 start.import_tensorflow()
-print({"keras", "tf_keras"} & set(sys.modules))
+from towers import train
+print({"keras", "tf_keras", "pyarrow"} & set(sys.modules))
 from tensorflow.keras import initializers
 print(initializers.HeNormal.__module__.split(".")[0])
 import tensorflow as tf
