@@ -8,13 +8,18 @@ from models import (
     alexnet,
     cifar10_tutorial,
     densenet,
+    googlenet,
+    imagenet_resnet,
     inception,
+    inception4,
     lenet,
     load,
     lstm_lm,
     mlp,
     mobilenet,
     ncf,
+    official_resnet,
+    overfeat,
     resnet,
     tf_cnn,
     transformer_lm,
@@ -41,9 +46,11 @@ __all__ = [
 # name -> builder.  A new model is one function and one row.
 MODELS: dict[str, Callable[[], Model]] = {
     "trivial": trivial.trivial,
+    "trivial_cifar10": trivial.trivial_cifar10,
     "mlp": mlp.mlp,
     "lenet": lenet.lenet,
     "cifar10_tutorial": cifar10_tutorial.cifar10_tutorial,
+    "alexnet_cifar10": alexnet.alexnet_cifar10,
     **{
         f"resnet{depth}{suffix}": functools.partial(
             resnet.cifar_resnet, depth, version=version
@@ -59,13 +66,36 @@ MODELS: dict[str, Callable[[], Model]] = {
     },
     "alexnet": alexnet.alexnet,
     **{f"vgg{depth}": functools.partial(vgg.vgg, depth) for depth in (11, 16, 19)},
+    "overfeat": overfeat.overfeat,
+    "googlenet": googlenet.googlenet,
     "inception3": inception.inception3,
+    "inception4": inception4.inception4,
     "mobilenet": mobilenet.mobilenet,
     **{
-        f"resnet{depth}": functools.partial(resnet.imagenet_resnet, depth)
+        f"resnet{depth}": functools.partial(imagenet_resnet.imagenet_resnet, depth)
+        for depth in (18, 34, 50, 101, 152)
+    },
+    "resnet50_v1.5": functools.partial(
+        imagenet_resnet.imagenet_resnet, 50, version=1.5
+    ),
+    **{
+        f"resnet{depth}_v2": functools.partial(
+            imagenet_resnet.imagenet_resnet, depth, version=2
+        )
         for depth in (50, 101, 152)
     },
+    **{
+        f"official_resnet{depth}{suffix}": functools.partial(
+            official_resnet.official_resnet, depth, version=version
+        )
+        for depth in (18, 34, 50, 101, 152, 200)
+        for suffix, version in (("", 1), ("_v2", 2))
+    },
     "tf_cnn_inception3": tf_cnn.inception3,
+    **{
+        f"tf_cnn_resnet{depth}_v2": functools.partial(tf_cnn.imagenet_resnet, depth)
+        for depth in (50, 101, 152)
+    },
     **{
         f"tf_cnn_resnet{depth}{suffix}": functools.partial(
             tf_cnn.cifar_resnet, depth, version=version
@@ -84,7 +114,6 @@ MODELS: dict[str, Callable[[], Model]] = {
         f"gpt2_{size}": functools.partial(transformer_lm.gpt2, size)
         for size in transformer_lm.GPT2
     },
-    "resnet50_v1.5": functools.partial(resnet.imagenet_resnet, 50, version=1.5),
 }
 
 

@@ -2,11 +2,13 @@
 
 Krizhevsky, Sutskever, Hinton: ImageNet Classification with Deep Convolutional Neural
 Networks, NIPS 2012; the single-tower shape is near to Krizhevsky: One Weird Trick for
-Parallelizing Convolutional Neural Networks, arXiv:1404.5997.
+Parallelizing Convolutional Neural Networks, arXiv:1404.5997.  What tf_cnn_benchmarks
+calls alexnet on CIFAR-10 is the network of TensorFlow's tutorial.
 """
 
 import tensorflow as tf
 
+from models import cifar10_tutorial
 from models.layers import Layers
 from models.model import Images, Model, Recipe, Schedule
 
@@ -74,4 +76,35 @@ def alexnet() -> Model:
             weight_decay=4e-5,
         ),
         num_parameters=61_842_345,
+    )
+
+
+def alexnet_cifar10() -> Model:
+    """tf_cnn_benchmarks' alexnet for CIFAR-10: the tutorial's on whole images.
+
+    The classifier starts as `Layers.dense` does, and all variables decay.
+    """
+    return Model(
+        name="alexnet_cifar10",
+        blocks=(
+            ("conv1", cifar10_tutorial.conv1),
+            ("conv2", cifar10_tutorial.conv2),
+            ("local3", cifar10_tutorial.local3),
+            ("local4", cifar10_tutorial.local4),
+            ("logits", logits),
+        ),
+        inputs=Images(
+            shape=(32, 32, 3),
+            num_classes=10,
+            preprocessing="cifar",
+            num_examples=50_000,
+        ),
+        recipe=Recipe(
+            batch_size=128,
+            schedule=Schedule(rates=(0.1, 0.01, 0.001), epochs=(100, 200)),
+            num_epochs=300,
+            optimizer="sgd",
+            weight_decay=4e-5,
+        ),
+        num_parameters=1_756_426,
     )

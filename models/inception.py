@@ -36,59 +36,61 @@ _PARAMETERS = 27_161_264 - 18_112 + (2048 + 1) + (768 + 1)
 _PARAMETERS_WITHOUT_HEAD = 23_817_352 + (2048 + 1)
 
 
-def _conv(
+def conv(
     x: tf.Tensor, nn: Layers, filters: int, kernel: Kernel, **options: Any
 ) -> tf.Tensor:
+    """A convolution, batch norm without a scale, and a rectifier."""
     x = nn.conv(x, filters, kernel, use_bias=False, **options)
     return nn.batch_norm(
         x, momentum=0.999, epsilon=0.001, scale=False, activation=tf.nn.relu
     )
 
 
-def _convs(x: tf.Tensor, nn: Layers, *layers: tuple[int, Kernel]) -> tf.Tensor:
+def convs(x: tf.Tensor, nn: Layers, *layers: tuple[int, Kernel]) -> tf.Tensor:
     """One convolution after another, each (filters, kernel)."""
     for filters, kernel in layers:
-        x = _conv(x, nn, filters, kernel)
+        x = conv(x, nn, filters, kernel)
     return x
 
 
-def _halve(x: tf.Tensor, nn: Layers, filters: int) -> tf.Tensor:
-    return _conv(x, nn, filters, 3, strides=2, padding="VALID")
+def halve(x: tf.Tensor, nn: Layers, filters: int) -> tf.Tensor:
+    """A 3 x 3 convolution with strides of 2, without padding."""
+    return conv(x, nn, filters, 3, strides=2, padding="VALID")
 
 
 def stem1(x: tf.Tensor, nn: Layers) -> tf.Tensor:
     """299 -> 149."""
-    return _halve(x, nn, 32)
+    return halve(x, nn, 32)
 
 
 def stem2(x: tf.Tensor, nn: Layers) -> tf.Tensor:
     """149 -> 147."""
-    return _conv(x, nn, 32, 3, padding="VALID")
+    return conv(x, nn, 32, 3, padding="VALID")
 
 
 def stem3(x: tf.Tensor, nn: Layers) -> tf.Tensor:
     """147 -> 73."""
-    return nn.max_pool(_conv(x, nn, 64, 3), 3, 2, "VALID")
+    return nn.max_pool(conv(x, nn, 64, 3), 3, 2, "VALID")
 
 
 def stem4(x: tf.Tensor, nn: Layers) -> tf.Tensor:
     """73 -> 73."""
-    return _conv(x, nn, 80, 1)
+    return conv(x, nn, 80, 1)
 
 
 def stem5(x: tf.Tensor, nn: Layers) -> tf.Tensor:
     """73 -> 71 -> 35."""
-    return nn.max_pool(_conv(x, nn, 192, 3, padding="VALID"), 3, 2, "VALID")
+    return nn.max_pool(conv(x, nn, 192, 3, padding="VALID"), 3, 2, "VALID")
 
 
 def module_a(x: tf.Tensor, nn: Layers, *, pooled: int) -> tf.Tensor:
     """35 x 35: factorised 5 x 5 filters."""
     return nn.concat(
         [
-            _conv(x, nn, 64, 1),
-            _convs(x, nn, (48, 1), (64, 5)),
-            _convs(x, nn, (64, 1), (96, 3), (96, 3)),
-            _conv(nn.avg_pool(x, 3, 1), nn, pooled, 1),
+            conv(x, nn, 64, 1),
+            convs(x, nn, (48, 1), (64, 5)),
+            convs(x, nn, (64, 1), (96, 3), (96, 3)),
+            conv(nn.avg_pool(x, 3, 1), nn, pooled, 1),
         ]
     )
 
@@ -97,8 +99,8 @@ def module_b(x: tf.Tensor, nn: Layers) -> tf.Tensor:
     """35 -> 17."""
     return nn.concat(
         [
-            _halve(x, nn, 384),
-            _halve(_convs(x, nn, (64, 1), (96, 3)), nn, 96),
+            halve(x, nn, 384),
+            halve(convs(x, nn, (64, 1), (96, 3)), nn, 96),
             nn.max_pool(x, 3, 2, "VALID"),
         ]
     )
@@ -109,9 +111,9 @@ def module_c(x: tf.Tensor, nn: Layers, *, filters: int) -> tf.Tensor:
     row, column = (1, 7), (7, 1)
     return nn.concat(
         [
-            _conv(x, nn, 192, 1),
-            _convs(x, nn, (filters, 1), (filters, row), (192, column)),
-            _convs(
+            conv(x, nn, 192, 1),
+            convs(x, nn, (filters, 1), (filters, row), (192, column)),
+            convs(
                 x,
                 nn,
                 (filters, 1),
@@ -120,7 +122,7 @@ def module_c(x: tf.Tensor, nn: Layers, *, filters: int) -> tf.Tensor:
                 (filters, column),
                 (192, row),
             ),
-            _conv(nn.avg_pool(x, 3, 1), nn, 192, 1),
+            conv(nn.avg_pool(x, 3, 1), nn, 192, 1),
         ]
     )
 
@@ -128,8 +130,8 @@ def module_c(x: tf.Tensor, nn: Layers, *, filters: int) -> tf.Tensor:
 def auxiliary(x: tf.Tensor, nn: Layers) -> Pair:
     """A classifier on the 17 x 17 activation: x -> (x, auxiliary logits)."""
     normal = tf.compat.v1.truncated_normal_initializer
-    head = _conv(nn.avg_pool(x, 5, 3, "VALID"), nn, 128, 1)
-    head = _conv(head, nn, 768, 5, padding="VALID", initializer=normal(stddev=0.01))
+    head = conv(nn.avg_pool(x, 5, 3, "VALID"), nn, 128, 1)
+    head = conv(head, nn, 768, 5, padding="VALID", initializer=normal(stddev=0.01))
     head = nn.dense(nn.flatten(head), nn.num_classes, initializer=normal(stddev=0.001))
     return x, head
 
@@ -149,8 +151,8 @@ def module_d(x: tf.Tensor, nn: Layers) -> tf.Tensor:
     """17 -> 8."""
     return nn.concat(
         [
-            _halve(_conv(x, nn, 192, 1), nn, 320),
-            _halve(_convs(x, nn, (192, 1), (192, (1, 7)), (192, (7, 1))), nn, 192),
+            halve(conv(x, nn, 192, 1), nn, 320),
+            halve(convs(x, nn, (192, 1), (192, (1, 7)), (192, (7, 1))), nn, 192),
             nn.max_pool(x, 3, 2, "VALID"),
         ]
     )
@@ -159,16 +161,16 @@ def module_d(x: tf.Tensor, nn: Layers) -> tf.Tensor:
 def module_e(x: tf.Tensor, nn: Layers, *, pool: str) -> tf.Tensor:
     """8 x 8: 3 x 3 filters as 1 x 3 beside 3 x 1; `pool` is `avg` or `max`."""
     pool_of = {"avg": nn.avg_pool, "max": nn.max_pool}[pool]
-    narrow = _conv(x, nn, 384, 1)
-    deep = _convs(x, nn, (448, 1), (384, 3))
+    narrow = conv(x, nn, 384, 1)
+    deep = convs(x, nn, (448, 1), (384, 3))
     return nn.concat(
         [
-            _conv(x, nn, 320, 1),
-            _conv(narrow, nn, 384, (1, 3)),
-            _conv(narrow, nn, 384, (3, 1)),
-            _conv(deep, nn, 384, (1, 3)),
-            _conv(deep, nn, 384, (3, 1)),
-            _conv(pool_of(x, 3, 1), nn, 192, 1),
+            conv(x, nn, 320, 1),
+            conv(narrow, nn, 384, (1, 3)),
+            conv(narrow, nn, 384, (3, 1)),
+            conv(deep, nn, 384, (1, 3)),
+            conv(deep, nn, 384, (3, 1)),
+            conv(pool_of(x, 3, 1), nn, 192, 1),
         ]
     )
 

@@ -24,17 +24,38 @@ def logits(x: tf.Tensor, nn: Layers) -> tf.Tensor:
     return nn.dense(x, nn.num_classes)
 
 
+_BLOCKS = (("narrow", narrow), ("wide", wide), ("logits", logits))
+
+_RECIPE = Recipe(
+    batch_size=32,
+    schedule=Schedule(rates=(0.005,)),
+    optimizer="sgd",
+    weight_decay=4e-5,
+)
+
+
 def trivial() -> Model:
     """Three dense layers on an image of ImageNet's size."""
     return Model(
         name="trivial",
-        blocks=(("narrow", narrow), ("wide", wide), ("logits", logits)),
+        blocks=_BLOCKS,
         inputs=Images(shape=(227, 227, 3), num_classes=1001, preprocessing="imagenet"),
-        recipe=Recipe(
-            batch_size=32,
-            schedule=Schedule(rates=(0.005,)),
-            optimizer="sgd",
-            weight_decay=4e-5,
-        ),
+        recipe=_RECIPE,
         num_parameters=4_263_877,
+    )
+
+
+def trivial_cifar10() -> Model:
+    """Three dense layers on an image of CIFAR-10's size."""
+    return Model(
+        name="trivial_cifar10",
+        blocks=_BLOCKS,
+        inputs=Images(
+            shape=(32, 32, 3),
+            num_classes=10,
+            preprocessing="cifar",
+            num_examples=50_000,
+        ),
+        recipe=_RECIPE,
+        num_parameters=52_235,
     )

@@ -1,0 +1,45 @@
+"""GoogLeNet: published size, and its modules."""
+
+import tensorflow as tf
+from absl.testing import absltest
+
+from models import googlenet, model
+from tests.models import sizes
+
+
+class GooglenetTest(absltest.TestCase):
+    def test_published_size(self):
+        measured = sizes.measure(googlenet.googlenet(), num_classes=1000)
+        # 6.999 million in OpenVINO's table, of Caffe's bvlc_googlenet.
+        self.assertEqual(round(measured.parameters / 1e6, 3), 6.999)
+        self.assertAlmostEqual(measured.multiply_adds, 1.58, delta=0.01)
+        # Three convolutions, six in each module, and the classifier.
+        self.assertEqual(measured.products, 3 + 9 * 6 + 1)
+
+    def test_shapes(self):
+        shapes = {}
+        net = googlenet.googlenet()
+        with tf.Graph().as_default():
+            nn = sizes.layers_of(net, num_classes=1000)
+            x = tf.zeros([1, *net.inputs.shape])
+            for block in net.blocks:
+                x = model.run_blocks([block], x, nn)
+                shapes[block[0]] = tuple(x.shape[1:])
+        # Table 1 of the paper; a pool after a module is part of its block.
+        self.assertEqual(
+            shapes,
+            {
+                "conv1": (56, 56, 64),
+                "conv2": (28, 28, 192),
+                "inception_3a": (28, 28, 256),
+                "inception_3b": (14, 14, 480),
+                "inception_4a": (14, 14, 512),
+                "inception_4b": (14, 14, 512),
+                "inception_4c": (14, 14, 512),
+                "inception_4d": (14, 14, 528),
+                "inception_4e": (7, 7, 832),
+                "inception_5a": (7, 7, 832),
+                "inception_5b": (7, 7, 1024),
+                "logits": (1000,),
+            },
+        )
