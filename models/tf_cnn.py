@@ -18,8 +18,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from models import inception, resnet
 from models import imagenet_resnet as papers
+from models import inception, resnet
 from models.layers import Layers
 from models.model import Block, Images, Model
 

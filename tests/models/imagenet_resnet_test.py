@@ -1,4 +1,4 @@
-"""Residual networks for ImageNet: published sizes, and what the versions do."""
+"""Residual networks for ImageNet: depth, strides, and what the versions do."""
 
 import numpy as np
 import tensorflow as tf
@@ -22,28 +22,13 @@ def _strided_kernels(graph):
 
 
 class ImagenetResnetTest(parameterized.TestCase):
-    # Parameters and multiply-adds in billions: torchvision's num_params and _ops; for
-    # strides in the 1 x 1 convolutions, and for version 2, the table of osmr/imgclsmob,
-    # which counts some of the batch norm, and normalises 64 channels once more.
-    @parameterized.parameters(
-        (18, 1, 11_689_512, 1.814),
-        (34, 1, 21_797_672, 3.664),
-        (50, 1, 25_557_032, 3.869),
-        (101, 1, 44_549_160, 7.586),
-        (152, 1, 60_192_808, 11.305),
-        (50, 1.5, 25_557_032, 4.089),
-        (50, 2, 25_549_480 - 128, 3.869),
-        (101, 2, 44_541_608 - 128, 7.587),
-        (152, 2, 60_185_256 - 128, 11.305),
-    )
-    def test_published_size(self, depth, version, parameters, multiply_adds):
+    @parameterized.parameters((18, 1, 3), (50, 1, 4), (50, 2, 4))
+    def test_depth(self, depth, version, projections):
         model = imagenet_resnet.imagenet_resnet(depth, version=version)
-        measured = sizes.measure(model, num_classes=1000)
-        self.assertEqual(measured.parameters, parameters)
-        error = abs(measured.multiply_adds - multiply_adds)
-        self.assertLess(error, 0.003 * multiply_adds)
-        projections = 3 if depth < 50 else 4
-        self.assertEqual(measured.products, depth + projections)
+        operations = sizes.graph(model, num_classes=10).get_operations()
+        types = [op.type for op in operations]
+        products = types.count("Conv2D") + types.count("MatMul")
+        self.assertEqual(products, depth + projections)
 
     @parameterized.parameters((1, 1), (1.5, 3), (2, 1))
     def test_size_of_the_convolutions_with_the_strides(self, version, size):

@@ -4,7 +4,7 @@ import numpy as np
 import tensorflow as tf
 from absl.testing import parameterized
 
-from models import resnet
+from models import imagenet_resnet
 from models.initial_values import (
     CONV_INITIALIZERS,
     DENSE_INITIALIZERS,
@@ -85,7 +85,7 @@ class TrainedTest(parameterized.TestCase):
         (1, None, 1.0), (1, True, 0.0), (1.5, None, 0.0), (1.5, False, 1.0)
     )
     def test_the_last_scale_of_a_residual_unit(self, version, zero_gamma, wanted):
-        model = resnet.imagenet_resnet(50, version=version)
+        model = imagenet_resnet.imagenet_resnet(50, version=version)
         with tf.Graph().as_default(), v1.Session() as session:
             nn = model.new_layers(training=True, num_classes=3)
             nn.initial_values = InitialValues(zero_gamma=zero_gamma)

@@ -9,46 +9,11 @@ import tensorflow as tf
 from absl.testing import parameterized
 
 import models
+from tests.models import sizes
+from tests.models.small_models import DISTINCT, SHAPES, shortened
+from towers.compute import flops
 
 v1 = tf.compat.v1
-
-# Row of the table -> the shape of an example small enough to run in a test, large
-# enough for every layer to have something to do.  Others take their own inputs'.
-_SMALL = {
-    "trivial": (4, 4, 3),
-    "mlp": (8, 8, 1),
-    "lenet": (8, 8, 1),
-    "cifar10_tutorial": (8, 8, 3),
-    "resnet20": (16, 16, 3),
-    "resnet20_v2": (16, 16, 3),
-    "densenet40_k12": (8, 8, 3),
-    "tf_cnn_resnet20": (16, 16, 3),
-    "tf_cnn_resnet20_v2": (16, 16, 3),
-    "alexnet": (67, 67, 3),
-    "vgg11": (32, 32, 3),
-    "mobilenet": (64, 64, 3),
-    "resnet50": (64, 64, 3),
-    "resnet50_v1.5": (64, 64, 3),
-    "lstm_lm": (3,),
-    "transformer_lm": (6,),
-}
-
-# Rows made of the same blocks as another, only more of them: built, and neither
-# differentiated nor run.
-_DEEPER = [
-    *(
-        f"{prefix}resnet{depth}{v}"
-        for prefix in ("", "tf_cnn_")
-        for depth in (32, 44, 56, 110)
-        for v in ("", "_v2")
-    ),
-    "tf_cnn_inception3",
-    *("vgg16", "vgg19", "resnet101", "resnet152"),
-    *("densenet100_k12", "densenet100_k24"),
-    *("lstm_lm_medium", "lstm_lm_large"),
-    *(f"gpt2_{size}" for size in ("124m", "355m", "774m", "1.5b")),
-]
-_RUN = [name for name in models.MODELS if name not in _DEEPER]
 
 
 def _run(model, shape, **options):
@@ -92,10 +57,10 @@ class _Reads:
 
 
 class SweepTest(parameterized.TestCase):
-    @parameterized.parameters(*_RUN)
+    @parameterized.parameters(*DISTINCT)
     def test_a_step_down_the_gradient_lowers_the_loss(self, name):
-        model = models.get(name)
-        shape = _SMALL.get(name, model.inputs.shape)
+        model = shortened(models.get(name))
+        shape = SHAPES.get(name, model.inputs.shape)
         classes = (7, 5) if model.inputs.kind == "pairs" else 7
         features, labels = _examples(model, shape, classes)
         features = {"features:0": features}
@@ -127,16 +92,20 @@ class SweepTest(parameterized.TestCase):
     def test_at_its_own_size_in_the_other_format(self, name):
         model, reads = models.get(name), _Reads()
         classes = model.inputs.num_classes
-        with tf.Graph().as_default():
+        with tf.Graph().as_default() as built:
             shape = model.inputs.shape if model.inputs.kind == "tokens" else ()
             labels = v1.placeholder(tf.int32, [2, *shape])
             with v1.variable_scope("", custom_getter=reads):
                 outputs = _run(
                     model, model.inputs.shape, num_classes=classes, data_format="NCHW"
                 )
+            if model.inputs.kind == "images":
+                of_two_images = 2 * 2e9 * sizes.multiply_adds(name)
+                error = flops.of_graph(built) / of_two_images - 1
+                self.assertLess(abs(error), 0.005)
             losses = model.loss(outputs, labels)
             metrics = model.metrics(outputs, labels)
-            read = list(reads.trainable.values()) if name in _RUN else []
+            read = list(reads.trainable.values()) if name in DISTINCT else []
             gradients = tf.gradients(losses, read)
         for logits in outputs if isinstance(outputs, tuple) else (outputs,):
             last = () if model.inputs.kind == "pairs" else (classes,)
@@ -144,8 +113,8 @@ class SweepTest(parameterized.TestCase):
         self.assertEqual({v.shape[0] for v in (losses, *metrics.values())}, {2})
         for read, gradient in zip(reads.trainable, gradients):
             self.assertIsNotNone(gradient, read)
-        sizes = [value.shape.num_elements() for value in reads.trainable.values()]
-        self.assertEqual(sum(sizes), model.num_parameters)
+        counts = [value.shape.num_elements() for value in reads.trainable.values()]
+        self.assertEqual(sum(counts), model.num_parameters)
 
     @parameterized.parameters(*models.MODELS)
     def test_recipe(self, name):
