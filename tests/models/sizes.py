@@ -6,7 +6,7 @@ from models.layers import Layers
 from models.model import Model
 
 # Row of the table -> multiply-adds of one image, in billions.  They are torchvision's
-# `_ops` for vgg, inception3, mobilenet, resnet18, resnet34 and version 1.5; those of the
+# `_ops` for vgg, inception3, mobilenet, resnet18, resnet34 and version 1.5; of the
 # table of models of osmr/imgclsmob, which counts some of the batch norm, for the other
 # resnets of ImageNet and for inception4; those of papers on pruning for resnet20, -56
 # and -110; those of section 3.2 of its paper for overfeat.  The others are counted
