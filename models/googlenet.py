@@ -30,14 +30,14 @@ _HALVED_AFTER = ("inception_3b", "inception_4e")
 
 
 def _conv(
-    x: tf.Tensor, nn: Layers, filters: int, kernel: Kernel, strides: int = 1
+    x: tf.Tensor, nn: Layers, filters: int, kernel: Kernel, *, strides: int = 1
 ) -> tf.Tensor:
     return nn.conv(x, filters, kernel, strides, activation=tf.nn.relu)
 
 
 def conv1(x: tf.Tensor, nn: Layers) -> tf.Tensor:
     """224 -> 112 -> 56."""
-    return nn.max_pool(_conv(x, nn, 64, 7, 2), 3, 2)
+    return nn.max_pool(_conv(x, nn, 64, 7, strides=2), 3, 2)
 
 
 def conv2(x: tf.Tensor, nn: Layers) -> tf.Tensor:

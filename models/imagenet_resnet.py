@@ -59,7 +59,7 @@ Convolutions = tuple[tuple[int, int, int], ...]
 
 
 def _conv(
-    x: tf.Tensor, nn: Layers, filters: int, kernel: int, strides: int
+    x: tf.Tensor, nn: Layers, filters: int, kernel: int, *, strides: int
 ) -> tf.Tensor:
     """Equal padding on all sides for any stride."""
     return nn.conv(x, filters, kernel, strides, padding="FIXED", use_bias=False)
@@ -67,7 +67,7 @@ def _conv(
 
 def stem(x: tf.Tensor, nn: Layers) -> tf.Tensor:
     """224 -> 112 -> 56."""
-    x = nn.batch_norm(_conv(x, nn, 64, 7, 2), activation=tf.nn.relu)
+    x = nn.batch_norm(_conv(x, nn, 64, 7, strides=2), activation=tf.nn.relu)
     return nn.max_pool(x, 3, 2)
 
 
@@ -108,13 +108,13 @@ def residual_unit(
     """
     y = x
     for filters, kernel, strides in convolutions[:-1]:
-        y = _conv(y, nn, filters, kernel, strides)
+        y = _conv(y, nn, filters, kernel, strides=strides)
         y = nn.batch_norm(y, activation=tf.nn.relu)
     filters, kernel, strides = convolutions[-1]
     zero = nn.initial_values.zero_gamma
     zero = starts_as_identity if zero is None else zero
     gamma = tf.compat.v1.zeros_initializer() if zero else None
-    y = _conv(y, nn, filters, kernel, strides)
+    y = _conv(y, nn, filters, kernel, strides=strides)
     y = nn.batch_norm(y, gamma_initializer=gamma)
     if projects:
         x = nn.batch_norm(_projection(x, nn, convolutions))
@@ -145,14 +145,14 @@ def preactivated_unit(
         x = _projection(y, nn, convolutions)
     for index, (filters, kernel, strides) in enumerate(convolutions):
         y = nn.batch_norm(y, activation=tf.nn.relu) if index else y
-        y = _conv(y, nn, filters, kernel, strides)
+        y = _conv(y, nn, filters, kernel, strides=strides)
     return x + y
 
 
 def _projection(x: tf.Tensor, nn: Layers, convolutions: Convolutions) -> tf.Tensor:
     """A 1 x 1 convolution to the shape that the convolutions return."""
     strides = max(strides for _, _, strides in convolutions)
-    return _conv(x, nn, convolutions[-1][0], 1, strides)
+    return _conv(x, nn, convolutions[-1][0], 1, strides=strides)
 
 
 def stages(
