@@ -56,12 +56,12 @@ def module(
       filters: the six numbers of a row of `_MODULES`.
       halves: whether height and width are halved at the end.
     """
-    one, reduce_3, three, reduce_5, five, pooled = filters
+    filters_1, reduced_3, filters_3, reduced_5, filters_5, pooled = filters
     x = nn.concat(
         [
-            _conv(x, nn, one, 1),
-            _conv(_conv(x, nn, reduce_3, 1), nn, three, 3),
-            _conv(_conv(x, nn, reduce_5, 1), nn, five, 5),
+            _conv(x, nn, filters_1, 1),
+            _conv(_conv(x, nn, reduced_3, 1), nn, filters_3, 3),
+            _conv(_conv(x, nn, reduced_5, 1), nn, filters_5, 5),
             _conv(nn.max_pool(x, 3, 1), nn, pooled, 1),
         ]
     )
