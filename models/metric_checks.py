@@ -3,9 +3,7 @@
 Each check raises a ValueError whose sentence names the model and the value.
 """
 
-import contextlib
 import re
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -13,28 +11,6 @@ import tensorflow as tf
 
 # Of blocks and metrics: TensorFlow prefixes the names of operations with them.
 NAME = re.compile(r"[A-Za-z0-9.][A-Za-z0-9_.\-/]*")
-
-# Operations that take truth values.
-_LOGICAL = {"Cast", "LogicalAnd", "LogicalNot", "LogicalOr", "Select", "SelectV2"}
-
-
-@contextlib.contextmanager
-def comparisons_checked() -> Iterator[None]:
-    """Refuses that the code within compares tensors by == and uses what that returns.
-
-    In a graph it compares Python objects, so `labels == 3` is False for any labels.
-    """
-    graph = tf.compat.v1.get_default_graph()
-    before = len(graph.get_operations())
-    yield
-    for operation in graph.get_operations()[before:]:
-        for x in operation.inputs if operation.type in _LOGICAL else ():
-            constant = x.op.type == "Const" and x.shape.rank == 0
-            if constant and x.dtype == tf.bool:
-                raise ValueError(
-                    f"{operation.type} gets Python's {bool(tf.get_static_value(x))}; "
-                    "to compare tensors write tf.equal, as == compares Python objects"
-                )
 
 
 def check_name(model: str, name: object) -> None:
@@ -62,8 +38,6 @@ def check_value(model: str, name: str, value: Any, batch_size: int) -> None:
     words = f"{wanted}, one number for each example of a batch"
     if name != "loss":
         words += f", or wider: float32 ({batch_size}, ...)"
-    if isinstance(value, bool):
-        words += "; to compare tensors write tf.equal, as == compares Python objects"
     raise ValueError(f"{name} of model {model!r} is {actual}, and must be {words}")
 
 

@@ -28,7 +28,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from models import metric_checks
+from models import comparisons, metric_checks
 from models.inputs import Classes, Images, Inputs, Pairs, Tokens
 from models.layers import Layers
 from models.logits import cross_entropy, in_top_k
@@ -70,7 +70,8 @@ def run_blocks(blocks: Sequence[tuple[str, Block]], x: Any, nn: Layers) -> Any:
             return f"block {name!r} on {shapes}"
 
         updates = _num_updates()
-        with tf.compat.v1.variable_scope(name), blamed(which):
+        scope = tf.compat.v1.variable_scope(name)
+        with scope, blamed(which), comparisons.refused():
             x = block(x, nn)
         _check_beside(name, nn, _num_updates() - updates)
         parts = tf.nest.flatten(x)
@@ -264,7 +265,7 @@ class Model:
         if self.loss is softmax_cross_entropy:
             self._check_logits(outputs, num_classes, batch_size)
         of_loss = blamed(lambda: f"the loss of model {self.name!r}", self.loss)
-        with of_loss, metric_checks.comparisons_checked():
+        with of_loss, comparisons.refused():
             values = {"loss": self.loss(outputs, labels)}
         for name, value in self._named("metrics", outputs, labels).items():
             values[name] = value
@@ -313,7 +314,7 @@ class Model:
         """What `metrics` or `pictures` returns."""
         call = getattr(self, function)
         of_call = blamed(lambda: f"the {function} of model {self.name!r}", call)
-        with of_call, metric_checks.comparisons_checked():
+        with of_call, comparisons.refused():
             values = call(outputs, labels)
         if not isinstance(values, Mapping) or "loss" in values:
             raise ValueError(

@@ -245,7 +245,10 @@ class MeasureTest(parameterized.TestCase):
         (lambda o, y: y, r"loss of .* is int32 \(4,\), and must be float32"),
         (lambda o, y: None, "loss of .* is NoneType, and must be"),
         (lambda o, y: 1 / 0, r"the loss of .*ZeroDivisionError.*_test.py:\d+\)$"),
-        (lambda o, y: tf.cast(y == 3, tf.float32), r"the loss of .* Cast gets .*\d\)$"),
+        (
+            lambda o, y: tf.cast(y == 3, tf.float32),
+            r"the loss of .* compared by ==.*\d\)$",
+        ),
         (lambda o: o, "loss of .* must take .*positional"),
     )
     def test_a_loss_that_is_none(self, loss, sentence):
