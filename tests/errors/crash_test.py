@@ -48,5 +48,10 @@ class CrashTest(absltest.TestCase):
         with self.assertRaisesRegex(ValueError, "^as it was$"):
             crash.during("failing")(self._fail)
 
+    def test_the_same_words_are_the_same_code(self):
+        """TensorFlow keeps the stacks of all operations for ever."""
+        first, second = (crash.during("counting") for _ in range(2))
+        self.assertIs(first.__code__, second.__code__)
+
     def _fail(self):
         raise ValueError("as it was")

@@ -10,6 +10,7 @@ no Python code runs.  `faulthandler` writes the threads' Python stacks to stderr
 """
 
 import faulthandler
+import functools
 import types
 from collections.abc import Callable
 from typing import TypeVar
@@ -28,8 +29,14 @@ def during(what: str) -> Callable[[Callable[[], _Result]], _Result]:
     Args:
       what: the program is doing, in at most 400 ASCII characters.
     """
-    code = _call.__code__.replace(co_name=what, co_filename="towers")
-    return types.FunctionType(code, {})
+    return types.FunctionType(_code(what), {})
+
+
+# TensorFlow keeps the stack of each operation, and never frees it: a new code object
+# for each call would keep 0.2 MB of every graph.
+@functools.cache
+def _code(what: str) -> types.CodeType:
+    return _call.__code__.replace(co_name=what, co_filename="towers")
 
 
 def _call(act: Callable[[], _Result]) -> _Result:
