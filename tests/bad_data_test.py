@@ -42,14 +42,14 @@ def data(split):
 class _Rows:
     """(_X[i], _Y[i]), but one that is as `change(i)` has it."""
 
-    def __init__(self, change=None, lengths=()):
-        self._change, self._lengths = change, list(lengths)
+    def __init__(self, change=None, lengths=(), changed=33):
+        self._change, self._lengths, self._changed = change, list(lengths), changed
 
     def __len__(self):
         return self._lengths.pop(0) if self._lengths else 40
 
     def __getitem__(self, i):
-        return self._change(i) if i == 33 else (_X[i], _Y[i])
+        return self._change(i) if i == self._changed else (_X[i], _Y[i])
 
 
 def _at_33(array, value):
@@ -137,6 +137,11 @@ _CASES = {
         r"source\[33\] has features of float32 \[2\], and source\[0\] of",
         1,
     ),
+    "second_shape": (
+        lambda: td.from_source(_Rows(lambda i: (_X[i][:2], _Y[i]), changed=1)),
+        r"source\[1\] has features of float32 \[2\], and source\[0\] of",
+        2,
+    ),
     "files_shape": (
         lambda: _files(lambda x: (x, 1), [*_X[:33], _X[33][:2], *_X[34:]]),
         r"record 33 of .*bad.tfrecord cannot be read: Shape of tensor .*\[2\]",
@@ -187,7 +192,7 @@ _CASES = {
     ),
     # Lengths.
     "length_changes": (
-        lambda: td.from_source(_Rows(lengths=[40, 40, 39])),
+        lambda: td.from_source(_Rows(lengths=[40, 40, 40, 39])),
         r"len\(source\) is 39 and was 40 when the run began",
         1,
     ),
@@ -225,6 +230,11 @@ _CASES = {
         "features of example 33 is not finite",
         2,
     ),
+    "first_nan": (
+        lambda: td.from_source(_Rows(lambda i: (_X[i] * np.nan, _Y[i]), changed=0)),
+        r"source\[0\] has features that is not finite",
+        2,
+    ),
     "source_nan": (
         lambda: td.from_source(_Rows(lambda i: (_X[i] * np.inf, _Y[i]))),
         r"source\[33\] has features that is not finite",
@@ -232,7 +242,7 @@ _CASES = {
     ),
     "files_nan": (
         lambda: _files(lambda x: (x, 1), _at_33(_X, np.nan)),
-        "features of example 33 is not finite in the data",
+        "features of example 33 is not finite in the data, so replace .*; nothing was",
         1,
     ),
     "dataset_nan": (
@@ -246,6 +256,11 @@ _CASES = {
     "arrays_weight": (
         lambda: td.from_arrays(_X, _Y, _at_33(_ONES, -1)),
         "weights of example 33 is negative",
+        2,
+    ),
+    "first_weight": (
+        lambda: td.from_source([(x, y, -1.0) for x, y in zip(_X, _Y)]),
+        r"source\[0\] has the weight -1.0, which is negative",
         2,
     ),
     "source_weight": (
@@ -289,19 +304,24 @@ _CASES = {
     "arrays_class": (
         lambda: td.from_arrays(_X, _at_33(_Y, 3)),
         r"labels of example 33 is 3; it must be a class, in \[0, 3\)",
-        1,
+        2,
     ),
     "fewer_classes": (
         lambda: td.from_arrays(
             _X, np.minimum(_Y, _at_33(_Y, 2) // 2 * 2), num_classes=2
         ),
-        r"labels of example \d+ is 2; it must be a class, in \[0, 2\)",
-        1,
+        r"labels of example 2 is 2; it must be a class, in \[0, 2\)",
+        2,
     ),
     "source_class": (
         lambda: td.from_source(_Rows(lambda i: (_X[i], np.int32(-1)))),
         r"labels of example 33 is -1; it must be a class, in \[0, 3\)",
         1,
+    ),
+    "first_class": (
+        lambda: td.from_source(_Rows(lambda i: (_X[i], np.int32(3)), changed=0)),
+        r"labels of example 0 is 3; it must be a class, in \[0, 3\)",
+        2,
     ),
     "files_class": (
         lambda: _files(lambda x: (x, tf.where(tf.equal(x[1], 1), 3, 1))),
@@ -341,6 +361,7 @@ class BadDataTest(parameterized.TestCase):
             status = train.main(["train", *flags])
         *_, last = out.getvalue().strip().splitlines()
         self.assertRegex(last, f"^error: .*{words}")
+        self.assertNotIn("learning_rate", last)
         self.assertNotIn("Traceback", out.getvalue())
         self.assertEqual(status, wanted)
 

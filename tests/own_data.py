@@ -5,7 +5,7 @@ import tensorflow as tf
 
 from models import Inputs, Model, Recipe, Schedule
 from tests.squares import Squares
-from towers.data import from_arrays, from_source
+from towers.data import from_arrays, from_files, from_source
 
 
 def net():
@@ -34,6 +34,17 @@ def arrays(split):
 def source(split):
     """Examples that two processes read."""
     return from_source(Squares({"train": 48, "validation": 21}[split]), workers=2)
+
+
+def python_in_files(split):
+    """A file, whose parsing calls Python."""
+    del split
+
+    def parse(path):
+        (row,) = tf.numpy_function(lambda _: np.zeros([2], "f4"), [path], [tf.float32])
+        return {"i": tf.ensure_shape(row, [2]), "n": tf.constant(0, tf.int16)}, 0
+
+    return from_files([__file__], parse)
 
 
 def damaged(split):

@@ -225,7 +225,10 @@ class _Training:
                 seconds=time.monotonic() - begun,
                 stop=self._stop,
             )
-            error.args = (f"{diagnosis}; {error}",)
+            parts = list(error.args)
+            if diagnosis.of_data:  # which no other learning rate would mend
+                parts = [part for part in parts if part != getattr(error, "advice", "")]
+            error.args = ("; ".join([diagnosis.sentence, *parts]),)
             raise
 
     def _train(self) -> int:
@@ -318,7 +321,7 @@ class _Training:
             directory = flags.output.train_dir
             kept = directory and checkpoint.latest(directory)
             where = f"the last checkpoint is {kept}" if kept else "nothing was saved"
-            error.args = (f"{error}; {where}",)
+            error.args = (*error.args, where)
             raise
         finally:
             run.console.close()

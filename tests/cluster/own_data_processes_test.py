@@ -73,7 +73,7 @@ class OwnDataOnClusterTest(digit_runs.Runs):
     def test_an_in_graph_cluster_refuses_what_only_python_has(self):
         flags = ["--ps_hosts=localhost:1", "--worker_hosts=localhost:2,localhost:3"]
         flags += ["--controller_host=localhost:4", "--job_name=controller"]
-        for data in ("arrays", "source"):
+        for data in ("arrays", "source", "python_in_files"):
             name = f"--data_name=tests.own_data:{data}"
             with contextlib.redirect_stderr(io.StringIO()) as errors:
                 status = train.main(["train", _NET, name, "--device=cpu", *flags])

@@ -68,6 +68,22 @@ class FromFilesTest(parameterized.TestCase, tf.test.TestCase):
             self.assertAllEqual(labels, [*range(10), *range(10), *range(4)])
             self.assertAllEqual(features, np.stack([labels, -labels], 1))
 
+    @parameterized.parameters("parse", "augment", "")
+    def test_tells_whether_python_is_called(self, where):
+        def called(example):
+            features, label = example
+            (label,) = tf.numpy_function(lambda x: [x], [label], [label.dtype])
+            return features, tf.ensure_shape(label, [])
+
+        def parse(path):
+            return called(_of_file(path)) if where == "parse" else _of_file(path)
+
+        def augment(*example):
+            return called(example[:2]) if where == "augment" else example[:2]
+
+        data = from_files(self._files(), parse, augment=augment)
+        self.assertEqual(data.in_python, bool(where))
+
     def _read(self, source, layout="4x3"):
         groups, batch_size = batch_reader.LAYOUTS[layout]
         with tf.Graph().as_default(), batch_reader.session() as session:

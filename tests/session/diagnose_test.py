@@ -158,8 +158,9 @@ class DiagnoseTest(digit_runs.Runs):
     def test_a_bad_example(self):
         self._fails(
             "features of the example at index 43 of the stream is not finite in the "
-            "data; the gradient of sound/w and marked/v in tower 1 is not finite at "
-            "step 6, and the loss there is not finite, too; the loss of step 6 .*",
+            "data, so replace what is missing or leave the example out; the gradient "
+            "of sound/w and marked/v in tower 1 is not finite at step 6, and the loss "
+            "there is not finite, too; the loss of step 6 is nan; nothing was saved",
             value=np.nan,
         )
 
@@ -175,8 +176,9 @@ class DiagnoseTest(digit_runs.Runs):
         """Step 6 is skipped; of step 9, the first example is no number."""
         self._fails(
             "features of the example at index 64 of the stream is not finite in the "
-            "data; the gradient of sound/w and marked/v in tower 0 is not finite at "
-            "step 9, and the loss there is not finite, too; the loss of step 9 .*",
+            "data, so replace .*; the gradient of sound/w and marked/v in tower 0 is "
+            "not finite at step 9, and the loss there is not finite, too; the loss of "
+            "step 9 .*",
             also=64,
             compute_dtype="float16",
             fp16_enable_auto_loss_scale=True,

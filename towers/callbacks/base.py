@@ -20,7 +20,10 @@ NEVER = 2**62  # a step that no run reaches
 
 
 class TrainingError(RuntimeError):
-    """Training cannot go on."""
+    """Training cannot go on; the arguments are the parts of the sentence."""
+
+    def __str__(self) -> str:
+        return "; ".join(map(str, self.args))
 
 
 class TrainingRun(NamedTuple):

@@ -24,11 +24,12 @@ class NanLossError(TrainingError):
 
     Attributes:
       step: the global step.
+      advice: the part of the sentence that says what to do if the data are right.
     """
 
-    def __init__(self, text: str, step: int):
-        super().__init__(text)
-        self.step = step
+    def __init__(self, text: str, step: int, advice: str):
+        super().__init__(text, advice)
+        self.step, self.advice = step, advice
 
 
 class StopOnNan(Callback):
@@ -80,8 +81,7 @@ class StopOnNan(Callback):
         if broken := self._finite.broken(session):
             step = int(session.run(self._global_step))
             raise NanLossError(
-                f"variable {broken} is not finite after step {step}; {self._advice}",
-                step,
+                f"variable {broken} is not finite after step {step}", step, self._advice
             )
 
     def _check(self, loss: float, step: int) -> None:
@@ -94,6 +94,4 @@ class StopOnNan(Callback):
                     else "it is that of the checkpoint's values: go on from an earlier "
                     "one, by moving that away"
                 )
-            raise NanLossError(
-                f"the loss of step {step} is {loss}; {advice}", int(step)
-            )
+            raise NanLossError(f"the loss of step {step} is {loss}", int(step), advice)

@@ -52,6 +52,7 @@ def from_arrays(
         ),
         calls=2,  # one copies rows while TensorFlow receives those of the other
         weights=None if weights is None else lambda n: _gathered(flat[-1], n),
+        labels=parts[1],
     )
 
 

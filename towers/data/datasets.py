@@ -12,9 +12,6 @@ v1 = tf.compat.v1
 
 _plain = tf.autograph.experimental.do_not_convert
 
-# Operations that call Python, which only the process that built the graph can.
-_CALLS = ("EagerPyFunc", "PyFunc", "PyFuncStateless")
-
 
 def from_dataset(
     make: Callable[[], tf.data.Dataset],
@@ -69,7 +66,7 @@ def from_dataset(
         specs=specs,
         read=None,
         open=opened,
-        in_python=_calls_python(graph.as_graph_def()),
+        in_python=examples.calls_python(graph),
         explain=lambda: examples.first_unreadable(
             lambda: opened(None).take(num_examples),
             lambda number: f"from_dataset: element {number}",
@@ -108,8 +105,3 @@ def _check(specs: Parts, count: int, num_examples: int) -> None:
         raise ValueError(
             f"from_dataset: num_examples={num_examples}, and the dataset has {count}"
         )
-
-
-def _calls_python(graph: v1.GraphDef) -> bool:
-    nodes = [*graph.node, *(n for f in graph.library.function for n in f.node_def)]
-    return any(node.op in _CALLS for node in nodes)

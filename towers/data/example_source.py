@@ -7,6 +7,7 @@ any position takes no time, and a host reads only its own rows.
 import dataclasses
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from models.layers import example_uniform
@@ -17,12 +18,15 @@ from towers.data.examples import (
     Parts,
     leaves,
     map_parts,
+    named,
     required,
 )
 from towers.data.preprocessing import DRAWS, Preprocessing
 from towers.data.source import Batch, ClientShare, Request, specs
 from towers.data.stream import HostShare
 from towers.data.stream_source import StreamSource
+
+_CLASS = "a class, in [0, {})"
 
 _RESUMING = "each host reads an epoch from its beginning up to the position"
 
@@ -79,6 +83,26 @@ class ExampleSource(StreamSource):
             (self.num_classes or request.num_classes) if request.classes else 0
         )
         _check_fit(examples.specs, (self.features, self.labels), self._images)
+        self._check_labels()
+
+    def _check_labels(self) -> None:
+        """Refuses labels that are known before they are read and are no classes.
+
+        Raises:
+          ValueError: one is out of range.
+        """
+        for name, array in named("labels", self.examples.labels):
+            # A memory-mapped file may be larger than memory; it is read as needed.
+            mapped = isinstance(array, np.memmap)
+            if not self._limit or array.dtype.kind not in "iu" or mapped:
+                continue
+            wrong = (array < 0) | (array >= self._limit)
+            if wrong.any():
+                place = np.unravel_index(np.argmax(wrong), wrong.shape)
+                raise ValueError(
+                    f"{self.name}: {name} of example {place[0]} is {array[place]}; it "
+                    f"must be {_CLASS.format(self._limit)}"
+                )
 
     def decoded(self) -> "ExampleSource":
         """As `DatasetSource.decoded`; returns this source."""
@@ -218,7 +242,7 @@ class ExampleSource(StreamSource):
             elif name.startswith("labels") and self._limit and values.dtype.is_integer:
                 wide = tf.cast(values, tf.int64)
                 fine = (wide >= 0) & (wide < self._limit)
-                must = f"a class, in [0, {self._limit})"
+                must = _CLASS.format(self._limit)
             else:
                 return values
             first = tf.argmin(tf.cast(tf.reshape(fine, [-1]), tf.int32))

@@ -38,6 +38,8 @@ _CALLER = re.compile(r"Error in user-defined function passed to .+? iterator: \S
 
 _NAMES = ("features", "labels", "weights")
 
+# Operations that call Python, which only the process that built the graph can.
+_CALLS = ("EagerPyFunc", "PyFunc", "PyFuncStateless")
 
 # Of a sentence in an assertion's message, which has it in brackets.
 ENDING = ".]"
@@ -66,6 +68,8 @@ class Examples:
       augment: (parts of one example, draws float32 [8]) -> its parts for training.
       weights: (numbers int64 [...]) -> float32 [...], if the weights of examples are
         known without reading them.
+      labels: the labels of the first examples, or of all, if they are known before any
+        is read: a nest of arrays [examples, ...].
       num_classes: number of classes; None if the model's inputs have it.
       in_python: whether `read` calls Python, which works in this process only.
       vocabulary: the categories, or words, of the numbers in the data; it is saved in
@@ -85,6 +89,7 @@ class Examples:
     calls: int | None = None
     augment: Callable[[Parts, tf.Tensor], Parts] | None = None
     weights: Callable[[tf.Tensor], tf.Tensor] | None = None
+    labels: Any = ()
     num_classes: int | None = None
     in_python: bool = True
     explain: Callable[[], str] | None = None
@@ -189,6 +194,14 @@ def call(
     for tensor, spec in zip(read, flat):
         tensor.set_shape([*numbers.shape, *spec.shape])
     return tf.nest.pack_sequence_as(specs, read)
+
+
+def calls_python(graph: tf.Graph) -> bool:
+    """Whether operations of a graph, or of its functions, call Python."""
+    definition = graph.as_graph_def()
+    functions = definition.library.function
+    nodes = [*definition.node, *(node for f in functions for node in f.node_def)]
+    return any(node.op in _CALLS for node in nodes)
 
 
 def required(

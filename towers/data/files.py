@@ -101,7 +101,8 @@ def _examples(
         arguments = parts[:1] if len(parts) == 2 and parts[1] == () else parts
         return _parsed("augment", augment, *arguments, draws)
 
-    specs = _specs(read, augment and augmented)
+    with tf.Graph().as_default() as graph:
+        specs = _specs(read, augment and augmented)
     return Examples(
         name="files",
         num_examples=files.count,
@@ -111,7 +112,7 @@ def _examples(
         single=True,
         calls=tf.data.AUTOTUNE,
         augment=augment and augmented,
-        in_python=False,
+        in_python=examples.calls_python(graph),
         explain=lambda: examples.first_unreadable(
             lambda: tf.data.Dataset.range(files.count).map(
                 _plain(read), num_parallel_calls=tf.data.AUTOTUNE, deterministic=True
@@ -220,32 +221,31 @@ def _parsed(what: str, function: Callable[..., Any], *arguments: Any) -> Parts:
 
 
 def _specs(read: Callable[..., Parts], augment: Callable[..., Parts] | None) -> Parts:
-    """The specs of an example.
+    """The specs of an example; adds the operations that read it to the current graph.
 
     Raises:
       ValueError: `parse` or `augment` fails, a shape is not static, or the two return
         different structures.
     """
-    with tf.Graph().as_default():
-        parts = read(v1.placeholder(tf.int64, []))
-        specs = tf.nest.map_structure(_spec, parts)
-        for name, spec in examples.leaves(specs):
-            if not spec.shape.is_fully_defined() or spec.dtype == tf.string:
-                raise ValueError(
-                    f"from_files: parse returns {name} as {spec.dtype.name} "
-                    f"{spec.shape}; it must be numbers of a known shape, which "
-                    "tf.image.resize or tf.ensure_shape give it"
-                )
-        if not examples.leaves(specs[:1]):
-            raise ValueError("from_files: parse returns no features")
-        if augment:
-            changed = augment(parts, v1.placeholder(tf.float32, [AUGMENT_DRAWS]))
-            changed = tf.nest.map_structure(_spec, changed)
-            if changed != specs:
-                raise ValueError(
-                    f"from_files: augment returns {_words(changed)}, and parse "
-                    f"{_words(specs)}; they must be the same"
-                )
+    parts = read(v1.placeholder(tf.int64, []))
+    specs = tf.nest.map_structure(_spec, parts)
+    for name, spec in examples.leaves(specs):
+        if not spec.shape.is_fully_defined() or spec.dtype == tf.string:
+            raise ValueError(
+                f"from_files: parse returns {name} as {spec.dtype.name} "
+                f"{spec.shape}; it must be numbers of a known shape, which "
+                "tf.image.resize or tf.ensure_shape give it"
+            )
+    if not examples.leaves(specs[:1]):
+        raise ValueError("from_files: parse returns no features")
+    if augment:
+        changed = augment(parts, v1.placeholder(tf.float32, [AUGMENT_DRAWS]))
+        changed = tf.nest.map_structure(_spec, changed)
+        if changed != specs:
+            raise ValueError(
+                f"from_files: augment returns {_words(changed)}, and parse "
+                f"{_words(specs)}; they must be the same"
+            )
     return specs
 
 

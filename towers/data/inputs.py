@@ -261,7 +261,7 @@ def check_other_tasks(source: NamedSource) -> None:
             source.name,
             "Python reads it, which only the process that builds the graph can run",
             "write `replication=between_graph`, where each worker builds its own, or "
-            "make the data by towers.data.from_files",
+            "make the data by towers.data.from_files, of TensorFlow's operations only",
         )
 
 

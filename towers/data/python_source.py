@@ -33,8 +33,8 @@ def from_source(
         inputs.
 
     Raises:
-      ValueError: it has no length or index, is empty, or its first example cannot be
-        read.
+      ValueError: it has no length or index, is empty, or its first two examples cannot
+        be read or differ.
     """
     if workers < 0:
         raise ValueError(f"from_source: workers={workers}; it must be 0 or more")
@@ -47,6 +47,10 @@ def from_source(
         leaves.append(Leaf(name, array.dtype, array.shape))
         specs[name] = tf.TensorSpec(array.shape, tf.as_dtype(array.dtype))
     nest = examples.map_parts(lambda name, _: specs[name], parts)
+    try:
+        known = source_worker.rows(source, range(min(2, length)), leaves, length)
+    except SourceError as error:
+        raise ValueError(f"from_source: {error}") from error
     if workers:
         pool = WorkerPool(source, leaves, workers)
         read = pool.rows
@@ -69,6 +73,7 @@ def from_source(
         num_classes=num_classes,
         specs=nest,
         read=lambda numbers: examples.call(call, numbers, nest),
+        labels=tf.nest.pack_sequence_as(nest, known)[1],
         calls=2 * workers or None,
     )
 

@@ -8,6 +8,7 @@ bit, so the same step fails; a gradient may have failed some steps before the lo
 
 import time
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -32,6 +33,18 @@ _PROGRESS_SECONDS = 5.0
 _NAMES = 3  # at most, of variables in a sentence
 
 
+class Diagnosis(NamedTuple):
+    """What a replay shows.
+
+    Attributes:
+      sentence: what was not finite, or why that is not known, as its beginning.
+      of_data: whether the data are at fault.
+    """
+
+    sentence: str
+    of_data: bool = False
+
+
 def diagnose_failure(
     plan: Plan,
     sessions: Sessions,
@@ -40,7 +53,7 @@ def diagnose_failure(
     last_step: int,
     seconds: float,
     stop: Stop,
-) -> str:
+) -> Diagnosis:
     """Takes the steps again until a tower's gradient or loss is not finite.
 
     Args:
@@ -52,16 +65,16 @@ def diagnose_failure(
       stop: set by signals, which end the search, too.
 
     Returns:
-      what was not finite, or why that is not known, as the beginning of a sentence.
+      what was not finite, or why that is not known.
     """
     train = graph.build(**plan.parts)
     if not train.mode.together:
-        return (
+        return Diagnosis(
             "which gradient was the first to fail cannot be told, as the steps of "
             "towers that do not wait for one another do not repeat"
         )
     if plan.placement.clients > 1:
-        return (
+        return Diagnosis(
             "which gradient was the first to fail cannot be told, as this client sees "
             "those of its own towers only"
         )
@@ -76,9 +89,10 @@ def diagnose_failure(
                 seconds = min(max(seconds, _LEAST_SECONDS), _MOST_SECONDS)
                 search = _Search(train, session, fine, spoilt, console=console)
                 finding = search(last_step, time.monotonic() + seconds, stop)
-                return _of_data(plan, search) + finding
+                data = _of_data(plan, search)
+                return Diagnosis(data + finding, of_data=bool(data))
         except tf.errors.OpError as error:
-            return f"taking the steps again failed ({cause(error)})"
+            return Diagnosis(f"taking the steps again failed ({cause(error)})")
 
 
 def _finite(tower: Tower) -> tf.Tensor:
@@ -117,7 +131,10 @@ def _of_data(plan: Plan, search: "_Search") -> str:
         for name, index in rows.items():
             if index >= 0:
                 example = inputs.example_at(plan.source, int(index))
-                return f"{name} of {example} is not finite in the data; "
+                return (
+                    f"{name} of {example} is not finite in the data, so replace what "
+                    "is missing or leave the example out; "
+                )
     return ""
 
 
