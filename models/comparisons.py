@@ -23,7 +23,7 @@ _LOCK = threading.RLock()
 
 
 @contextlib.contextmanager
-def refused() -> Iterator[None]:
+def comparisons_refused() -> Iterator[None]:
     """Raises ValueError where this thread compares tensors by == or != in a graph.
 
     The operators of `tf.Tensor` are replaced in the `with` block, and do in other

@@ -71,7 +71,7 @@ def run_blocks(blocks: Sequence[tuple[str, Block]], x: Any, nn: Layers) -> Any:
 
         updates = _num_updates()
         scope = tf.compat.v1.variable_scope(name)
-        with scope, blamed(which), comparisons.refused():
+        with scope, blamed(which), comparisons.comparisons_refused():
             x = block(x, nn)
         _check_beside(name, nn, _num_updates() - updates)
         parts = tf.nest.flatten(x)
@@ -265,7 +265,7 @@ class Model:
         if self.loss is softmax_cross_entropy:
             self._check_logits(outputs, num_classes, batch_size)
         of_loss = blamed(lambda: f"the loss of model {self.name!r}", self.loss)
-        with of_loss, comparisons.refused():
+        with of_loss, comparisons.comparisons_refused():
             values = {"loss": self.loss(outputs, labels)}
         for name, value in self._named("metrics", outputs, labels).items():
             values[name] = value
@@ -314,7 +314,7 @@ class Model:
         """What `metrics` or `pictures` returns."""
         call = getattr(self, function)
         of_call = blamed(lambda: f"the {function} of model {self.name!r}", call)
-        with of_call, comparisons.refused():
+        with of_call, comparisons.comparisons_refused():
             values = call(outputs, labels)
         if not isinstance(values, Mapping) or "loss" in values:
             raise ValueError(

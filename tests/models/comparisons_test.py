@@ -15,7 +15,7 @@ class ComparisonsTest(parameterized.TestCase):
     def _made(self, make):
         with tf.Graph().as_default():
             x = v1.placeholder(tf.float32, [4])
-            with comparisons.refused():
+            with comparisons.comparisons_refused():
                 return make(x)
 
     @parameterized.parameters(
