@@ -10,13 +10,17 @@ process of its own.  In each round all systems run in turn:
              grain with 2 processes and PyTorch's DataLoader with 2 workers
     jpeg     the same, about 1 ms of decoding a JPEG with Pillow
     files    `from_files` that decodes JPEGs, against a map of tf.data
+    training lenet in one thread, on a source whose two processes take 60 % of a core to
+             keep up, against synthetic data
 
 Prints examples/s, and the ratios ours / theirs with their spread over the rounds.  What
 needs a package that is absent is left out: grain, torch and pillow are optional.
 """
 
 import argparse
+import contextlib
 import importlib.util
+import io
 import os
 import sys
 import tempfile
@@ -31,6 +35,7 @@ if __name__ == "__main__":
 import numpy as np
 import tensorflow as tf
 
+import towers
 from benchmarks.lib import process, ratios, slow_sources, table
 from benchmarks.lib.options import above_0, parser_for, positive
 from towers.data import from_arrays, from_files, from_source, inputs
@@ -48,15 +53,19 @@ PAIRS = (
     ("jpeg", "jpeg_grain", 0.95),
     ("jpeg", "jpeg_torch", 0.9),
     ("files", "files_tf_data", 0.95),
+    ("training", "training_synthetic", 0.95),
 )
 SYSTEMS = tuple(dict.fromkeys(name for pair in PAIRS for name in pair[:2]))
 LOADERS = ("_grain", "_torch")
 NEEDED = {"grain": "grain", "torch": "torch", "jpeg": "PIL"}  # part of a name -> module
+_LOADING = 0.6  # of a core, while lenet trains
 _DIGITS = Request(shape=(8, 8, 1), num_classes=10, classes=True)
 
 
 def alone(name: str, seconds: float) -> float:
     """Examples per second of a system that uses TensorFlow, in this process."""
+    if name.startswith("training"):
+        return _training(name, seconds)
     with tempfile.TemporaryDirectory() as folder, tf.Graph().as_default():
         position = tf.constant(0, tf.int64)
         if name == "files_tf_data":
@@ -71,6 +80,31 @@ def alone(name: str, seconds: float) -> float:
         with v1.Session() as session:
             session.run(initializer)
             return slow_sources.rate(session.make_callable(features.op), seconds)
+
+
+def _training(name: str, seconds: float) -> float:
+    """Examples per second of a training of so many seconds."""
+
+    def fit(data: Examples | str, num_batches: int) -> float:
+        silent = contextlib.redirect_stdout(io.StringIO())
+        with silent:
+            result = towers.fit(
+                "lenet",
+                data,
+                batch_size=slow_sources.BATCH,
+                num_batches=num_batches,
+                device="cpu",
+                num_intra_threads=1,
+                num_inter_threads=1,
+            )
+        return result.examples_per_second
+
+    speed = fit("synthetic", 100)
+    num_batches = max(10, int(seconds * speed / slow_sources.BATCH))
+    if name == "training_synthetic":
+        return fit("synthetic", num_batches)
+    source = slow_sources.Pictures(_LOADING / speed)
+    return fit(from_source(source, workers=slow_sources.WORKERS), num_batches)
 
 
 def _ours(name: str, folder: str) -> Any:

@@ -54,6 +54,26 @@ class Jpeg:
         return np.asarray(picture)[::3, ::3].copy(), np.int32(index % 10)
 
 
+class Pictures:
+    """Pictures [28, 28, 1] of ten classes.
+
+    Args:
+      seconds: of processor time that each takes.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+
+    def __len__(self) -> int:
+        return LENGTH
+
+    def __getitem__(self, index: int) -> Example:
+        end = time.process_time() + self._seconds
+        while time.process_time() < end:
+            pass
+        return np.full([28, 28, 1], index % 7, np.float32), np.int32(index % 10)
+
+
 SOURCES: dict[str, Callable[[], Any]] = {"python": PurePython, "jpeg": Jpeg}
 
 

@@ -1,12 +1,18 @@
 """Examples of Python sources, read in this process or by others: the same."""
 
+import threading
+from unittest import mock
+
 import numpy as np
 import tensorflow as tf
 from absl.testing import parameterized
 
+from tests import batch_reader
 from tests.squares import Squares
-from towers.data import examples
+from towers.data import examples, worker_pool
+from towers.data.example_source import ExampleSource
 from towers.data.python_source import from_source
+from towers.data.source import Request
 
 v1 = tf.compat.v1
 
@@ -31,6 +37,33 @@ class FromSourceTest(parameterized.TestCase, tf.test.TestCase):
             examples.explain_example(caught.exception),
             r"from_source: source\[9\] failed: KeyError: 'nothing there' \(.*:\d+\)$",
         )
+
+    def test_every_worker_has_work(self):
+        """Also if the session has one thread, two batches of each are asked for."""
+        read, asked, four = worker_pool.WorkerPool.rows, [], threading.Event()
+
+        def rows(pool, numbers):
+            asked.append(numbers)
+            if len(asked) == 4:
+                four.set()
+            self.assertTrue(four.wait(20))
+            return read(pool, numbers)
+
+        with mock.patch.object(worker_pool.WorkerPool, "rows", rows):
+            data = from_source(Squares(), workers=2)
+        features, labels = data.specs
+        wanted = Request(shape=(), kind="examples", features=features, labels=labels)
+        one_thread = v1.ConfigProto(
+            inter_op_parallelism_threads=1, use_per_session_threads=True
+        )
+        with tf.Graph().as_default(), v1.Session(config=one_thread) as session:
+            (group,), size = batch_reader.LAYOUTS["1x12"]
+            feed = ExampleSource(data, wanted, training=False).feed(
+                [group], batch_size=size, position=tf.constant(0, tf.int64)
+            )
+            session.run(feed.initializer)
+            labels = session.run(feed.batches[0].labels)
+        self.assertAllEqual(labels, np.arange(12) % 10)
 
     def test_a_list_is_an_array(self):
         features, label = from_source([([1.0, 2.0], 3)]).specs

@@ -63,7 +63,8 @@ class ExampleSource(StreamSource):
           ValueError: they are not what the network reads; the sentence names the
             tensor.
         """
-        super().__init__(prefetch=request.prefetch, threads=request.threads)
+        threads = examples.threads if request.threads is None else request.threads
+        super().__init__(prefetch=request.prefetch, threads=threads)
         self._images: Preprocessing | None = None
         if request.kind == "images":
             self._images = preprocessing.get(request.preprocessing, kind="images")

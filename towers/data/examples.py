@@ -65,6 +65,8 @@ class Examples:
         always the same.
       single: whether `read` reads one example at a time.
       calls: number of calls of `read` at the same time.
+      threads: of the input pipeline, if `read` waits for other processes; None to share
+        those of the session.
       augment: (parts of one example, draws float32 [8]) -> its parts for training.
       weights: (numbers int64 [...]) -> float32 [...], if the weights of examples are
         known without reading them.
@@ -87,6 +89,7 @@ class Examples:
     open: Callable[[tf.Tensor | None], tf.data.Dataset] | None = None
     single: bool = False
     calls: int | None = None
+    threads: int | None = None
     augment: Callable[[Parts, tf.Tensor], Parts] | None = None
     weights: Callable[[tf.Tensor], tf.Tensor] | None = None
     labels: Any = ()

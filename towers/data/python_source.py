@@ -75,6 +75,9 @@ def from_source(
         read=lambda numbers: examples.call(call, numbers, nest),
         labels=tf.nest.pack_sequence_as(nest, known)[1],
         calls=2 * workers or None,
+        # The session has a thread for each core.  Calls that wait would take them from
+        # the step, and with few cores would be too few to keep all workers busy.
+        threads=2 * workers + 1 if workers else None,
     )
 
 
