@@ -2,7 +2,7 @@
 
 _EVERYBODY = ["//visibility:public"]
 
-def python_files(deps, folders = [], others = None):
+def python_files(deps, folders = [], others = None, table = "__init__"):
     """A library for each file of this folder, and one, named like it, of them all.
 
     `tests/rules_test.py` holds `deps` against what the files really import.
@@ -11,13 +11,15 @@ def python_files(deps, folders = [], others = None):
       deps: file, without `.py` -> the targets of the project's files it imports.
         Files under the same name with another ending are its data.
       folders: those in this one, each a package of its own.
-      others: the targets that a file without a row in `deps` may import; `__init__`
+      others: the targets that a file without a row in `deps` may import; `table`
         imports it.  None: every file has a row.
+      table: the file, without `.py`, whose table names what is in those files.
     """
     if others != None:
         files = [file[:-len(".py")] for file in native.glob(["*.py"])]
         rest = {name: others for name in files if name not in deps}
-        deps = dict(deps, __init__ = deps["__init__"] + [":" + n for n in rest], **rest)
+        named = {table: deps[table] + [":" + name for name in rest]}
+        deps = dict(dict(deps, **named), **rest)
     inner = ["//%s/%s" % (native.package_name(), folder) for folder in folders]
     for name, imported in deps.items():
         native.py_library(

@@ -35,9 +35,9 @@ def text(
       ValueError: there is no such group.
     """
     groups: dict[str, Any] = {s.name: s.type for s in dataclasses.fields(kind)}
+    if group == RULES:  # without those derived from modes
+        return rules.page(rules.rows({}, config.table_flags(kind)))
     rows = rules.rows(choices, config.table_flags(kind))
-    if group == RULES:
-        return rules.page(rows)
     if group not in ("", FULL, *groups):
         hint = field.did_you_mean(group, [*groups, RULES]) or "choose one"
         raise ValueError(

@@ -300,6 +300,9 @@ prints `legal`, or all that is wrong with the flags, and trains nothing. A comma
 that breaks a row of this table is refused. `python -m towers.train --help=rules` prints
 the table, from the rows of `flags/rules.py`, which the code checks.
 
+Other rules say which flags go with a variable update. They follow from the attributes
+of its class, and `python -m towers.train --help=variables` shows them beside the flags.
+
 A flag without effect is refused, too. There are three exceptions: flags about GPUs on a
 machine without GPUs, flags about the speed of reading with synthetic data, and, with
 `--eval`, the flags of the training whose checkpoints are evaluated.

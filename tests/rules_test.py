@@ -471,8 +471,9 @@ def bazel_deps(project: Project) -> Iterator[str]:
         build = f"{folder}/BUILD"
         wanted = _wanted_rows(project, folder)
         others = _argument(project.texts[build], "others")
+        table = _argument(project.texts[build], "table") or "__init__"
         for name in _without_rows(project, folder):
-            wanted["__init__"] = [d for d in wanted["__init__"] if d != f":{name}"]
+            wanted[table] = [d for d in wanted[table] if d != f":{name}"]
             if not {*wanted.pop(name)} <= {*others}:
                 yield f"{build}:1: {name} imports more than `others`: give it a row"
         for line, name, deps in _rows(project.texts[build]):
@@ -533,10 +534,11 @@ def _without_rows(project: Project, folder: str) -> list[str]:
     return [name for name in _wanted_rows(project, folder) if name not in listed]
 
 
-def _argument(build: str, name: str) -> list[str]:
+def _argument(build: str, name: str) -> Any:
     """What a BUILD file's last call gives as an argument; [] where it does not."""
     keywords = ast.parse(build).body[-1].value.keywords
-    return [v for k in keywords if k.arg == name for v in ast.literal_eval(k.value)]
+    values = [ast.literal_eval(k.value) for k in keywords if k.arg == name]
+    return values[0] if values else []
 
 
 def _label(path: str, folder: str) -> str:
@@ -753,11 +755,18 @@ RULES: dict[Rule, tuple[dict[str, str], list[str]]] = {
             "towers/d/e.py": "",
             "towers/d/f.py": "from towers.d import e",
             "towers/d/g.py": "from towers.d import f",
+            "towers/h/BUILD": 'python_files({"t": [], "b": []}, others = [":b"],\n'
+            'table = "t")',
+            "towers/h/b.py": "",
+            "towers/h/m.py": "from towers.h import b",
+            "towers/h/n.py": "from towers.h import b",
+            "towers/h/t.py": "from towers.h import m",
+            "towers/h/u.py": "from towers.h import n, t",
         },
         [f"flags/BUILD:{n}" for n in (1, 2, 3)]
         + ["models/BUILD:1"]
         + ["towers/BUILD:1"] * 2
-        + ["towers/d/BUILD:1"],
+        + ["towers/d/BUILD:1", "towers/h/BUILD:1"],
     ),
     bazel_options: (
         {

@@ -194,8 +194,9 @@ class TrainedTest(parameterized.TestCase):
         """And makes no large product on a tower."""
         values = {}
         with contextlib.ExitStack() as stack:
+            together = VARIABLE_UPDATES[mode].together
             for taken in (True, False):
-                how = {"max_staleness": 0} if mode == "asynchronous" else {}
+                how = {} if together else {"max_staleness": 0}
                 training = _wide(
                     variable_update=mode,
                     exchange=dict(sufficient_factors=taken, **how),
@@ -207,7 +208,7 @@ class TrainedTest(parameterized.TestCase):
                     for tower in training.train.towers
                 ]
                 # On one device, an asynchronous tower's are neither added nor sent.
-                as_factors = taken and mode != "asynchronous"
+                as_factors = taken and together
                 self.assertEqual({sum(flags) for flags in kinds}, {int(as_factors)})
                 if as_factors:
                     self._check_products(training.train)

@@ -2,7 +2,7 @@
 
 from absl.testing import absltest, parameterized
 
-from flags import config, field, problem, rule, rules
+from flags import config, field, help_text, problem, rule, rules
 from tests.processes.programs import ROOT
 from towers import command_line
 
@@ -116,6 +116,6 @@ class WordsTest(absltest.TestCase):
     def test_the_docs_are_the_table(self):
         self.assertEqual(
             _DOCS.read_text(encoding="utf-8"),
-            rules.page(_ROWS) + "\n",
+            help_text.text(help_text.RULES, command_line.CHOICES) + "\n",
             "run python -m towers.train --help=rules > docs/flags.md",
         )
