@@ -1,4 +1,4 @@
-"""A metric and its best value in the evaluations of a run."""
+"""The base of callbacks that act after evaluations, by a metric's best value."""
 
 import math
 from collections.abc import Mapping
@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from flags.field import did_you_mean
-from towers.callbacks.base import TrainingRun
+from towers.callbacks.base import NEVER, Callback, RunContext, TrainingRun
 from towers.checkpoints.contents import CALLBACKS
 from towers.layout import graph_names
 
@@ -33,8 +33,10 @@ class Standing(NamedTuple):
     paused: float
 
 
-class BestSoFar:
-    """Follows a metric; its state is saved in checkpoints.
+class BestSoFar(Callback):
+    """Compares a metric with its best value so far, after each evaluation.
+
+    A subclass has `compare`.  The state, a `Standing`, is saved in checkpoints.
 
     Args:
       owner: name of the callback, for messages and in checkpoints.
@@ -44,6 +46,10 @@ class BestSoFar:
 
     Raises:
       ValueError: `best` is neither.
+
+    Attributes:
+      metric: its name.
+      log: prints a line, as soon as the callback is set up.
     """
 
     def __init__(self, owner: str, metric: str, best: str, min_change: float = 0.0):
@@ -77,13 +83,34 @@ class BestSoFar:
             self._value = variable.read_value()
             self._given = v1.placeholder(tf.float64, [len(nothing)])
             self._assign = variable.assign(self._given, read_value=False)
+        self.log = run.log
 
-    def read(self, session: v1.Session) -> Standing:
-        """Returns the saved state."""
-        return Standing(*session.run(self._value).tolist())
+    def next_due(self, step: int) -> int:
+        """Never: it acts only after evaluations."""
+        return NEVER
+
+    def after_evaluation(
+        self, run_context: RunContext, step: int, metrics: Mapping[str, float]
+    ) -> None:
+        """Calls `compare`."""
+        standing = Standing(*run_context.session.run(self._value).tolist())
+        self.compare(run_context, step, standing, self.value(metrics))
+
+    def compare(
+        self, run_context: RunContext, step: int, standing: Standing, value: float
+    ) -> None:
+        """What the callback does after an evaluation.
+
+        Args:
+          run_context: has the session.
+          step: the global step that was evaluated.
+          standing: the state before it.
+          value: of the metric.
+        """
+        raise NotImplementedError
 
     def write(self, session: v1.Session, standing: Standing) -> None:
-        """Replaces the saved state."""
+        """Replaces the state."""
         session.run(self._assign, {self._given: standing})
 
     def value(self, metrics: Mapping[str, float]) -> float:

@@ -1,17 +1,16 @@
 """Keeps the checkpoint at which a metric was best."""
 
 import os
-from collections.abc import Mapping
 
 import tensorflow as tf
 
-from towers.callbacks.base import NEVER, Callback, RunContext, TrainingRun
+from towers.callbacks.base import RunContext, TrainingRun
 from towers.callbacks.best_so_far import BestSoFar, Standing
 from towers.checkpoints.checkpoint import Checkpoints, FiniteCheck
 from towers.checkpoints.saving import Saving
 
 
-class KeepBest(Callback):
+class KeepBest(BestSoFar):
     """Keeps the checkpoint with the best value of a metric, in a folder of its own.
 
     It is an ordinary checkpoint: evaluation, `towers.predict` and training accept its
@@ -24,7 +23,7 @@ class KeepBest(Callback):
     """
 
     def __init__(self, metric: str, *, best: str, folder: str | None = None):
-        self._best = BestSoFar("KeepBest", metric, best)
+        super().__init__("KeepBest", metric, best)
         self._folder = folder
 
     def set_up(self, run: TrainingRun) -> None:
@@ -33,8 +32,7 @@ class KeepBest(Callback):
         Raises:
           ValueError: no folder is given, or the run does not evaluate.
         """
-        self._best.set_up(run)
-        self._log = run.log
+        super().set_up(run)
         if self._folder is None and run.train_dir is None:
             raise ValueError("KeepBest needs train_dir, or a folder of its own")
         folder = self._folder or os.path.join(run.train_dir or "", "best")
@@ -49,18 +47,13 @@ class KeepBest(Callback):
         checkpoints.adopt()
         self._saving = Saving(checkpoints, log=run.log)
 
-    def next_due(self, step: int) -> int:
-        """Never: it acts only after evaluations."""
-        return NEVER
-
-    def after_evaluation(
-        self, run_context: RunContext, step: int, metrics: Mapping[str, float]
+    def compare(
+        self, run_context: RunContext, step: int, standing: Standing, value: float
     ) -> None:
         """Saves if it is the best so far."""
         session = run_context.session
-        standing, value = self._best.read(session), self._best.value(metrics)
-        if step <= standing.step or not self._best.is_better(value, standing.best):
+        if step <= standing.step or not self.is_better(value, standing.best):
             return
         if self._saving.attempt(session, step):
-            self._best.write(session, Standing(value, 0, step, 0))
-            self._log(f"KeepBest: {self._best.metric} is best here, {value:.6g}; saved")
+            self.write(session, Standing(value, 0, step, 0))
+            self.log(f"KeepBest: {self.metric} is best here, {value:.6g}; saved")

@@ -1,13 +1,11 @@
 """Reduces the learning rate when a metric no longer improves."""
 
-from collections.abc import Mapping
-
-from towers.callbacks.base import NEVER, Callback, RunContext, TrainingRun
+from towers.callbacks.base import RunContext, TrainingRun
 from towers.callbacks.best_so_far import BestSoFar, Standing
 from towers.callbacks.rate_adjustment import RateAdjustment
 
 
-class ReduceRate(Callback):
+class ReduceRate(BestSoFar):
     """Reduces the learning rate on a plateau, as Keras's ReduceLROnPlateau does.
 
     After `patience` evaluations in a row without a new best value, the schedule's rate
@@ -40,47 +38,40 @@ class ReduceRate(Callback):
             raise ValueError(
                 f"ReduceRate: factor is {factor:g}, and must be above 0 and below 1"
             )
-        self._best = BestSoFar("ReduceRate", metric, best, min_change)
+        super().__init__("ReduceRate", metric, best, min_change)
         self._factor = factor
         self._patience, self._cooldown = patience, cooldown
 
     def set_up(self, run: TrainingRun) -> None:
         """Adds its state to the graph."""
-        self._best.set_up(run)
+        super().set_up(run)
         self._rate = RateAdjustment(run)
-        self._log = run.log
 
-    def next_due(self, step: int) -> int:
-        """Never: it acts only after evaluations."""
-        return NEVER
-
-    def after_evaluation(
-        self, run_context: RunContext, step: int, metrics: Mapping[str, float]
+    def compare(
+        self, run_context: RunContext, step: int, standing: Standing, value: float
     ) -> None:
         """Counts the evaluation; reduces the rate after `patience` of them."""
-        session = run_context.session
-        last, value = self._best.read(session), self._best.value(metrics)
-        if step <= last.step:
+        if step <= standing.step:
             return
-        paused = max(last.paused - 1, 0)
-        if self._best.is_better(value, last.best):
-            standing = Standing(value, 0, step, paused)
+        paused = max(standing.paused - 1, 0)
+        if self.is_better(value, standing.best):
+            following = Standing(value, 0, step, paused)
         elif paused:
-            standing = Standing(last.best, 0, step, paused)
+            following = Standing(standing.best, 0, step, paused)
         else:
             # After a cooldown the count begins again at 1.
-            since = (0 if last.paused else last.since) + 1
-            standing = Standing(last.best, since, step, 0)
+            since = (0 if standing.paused else standing.since) + 1
+            following = Standing(standing.best, since, step, 0)
             if since >= self._patience:
                 self._reduce(run_context, step)
-                standing = Standing(last.best, 0, step, self._cooldown)
-        self._best.write(session, standing)
+                following = Standing(standing.best, 0, step, self._cooldown)
+        self.write(run_context.session, following)
 
     def _reduce(self, run_context: RunContext, step: int) -> None:
         session = run_context.session
         factor = self._rate.factor(session) * self._factor
         self._rate.write(session, factor)
-        self._log(
-            f"ReduceRate: {self._best.metric} is on a plateau at step {step}; the "
+        self.log(
+            f"ReduceRate: {self.metric} is on a plateau at step {step}; the "
             f"learning rate is now {factor:.6g} x the schedule's"
         )
