@@ -134,6 +134,8 @@ def get(name: str) -> Model:
     if ":" in name:
         return user_model.get(name)
     near = difflib.get_close_matches(name, MODELS, n=3)
-    offer = f"did you mean {', '.join(near)}?" if near else "--help=model lists them"
+    offer = "python -m towers.models lists them"
+    if near:
+        offer = f"did you mean {', '.join(near)}?"
     words = f"no such model; {offer} (one of your own is {load.FORMS})"
     raise ChoiceError("model", name, words)

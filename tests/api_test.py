@@ -1,7 +1,10 @@
 """`towers.fit`, `evaluate` and `predict`: a call does what the command does."""
 
+import contextlib
 import ctypes
+import dataclasses
 import gc
+import io
 import os
 import pathlib
 import re
@@ -17,6 +20,8 @@ from absl.testing import parameterized
 
 import towers
 from models import Inputs, Model, Recipe, Schedule
+from towers import run
+from towers.callbacks.base import TrainingError
 from towers.compute import flops
 from towers.data import from_arrays
 
@@ -123,6 +128,53 @@ class CallsTest(parameterized.TestCase):
         names = ("model", "data", "validation_data")
         with self.assertRaisesRegex(ValueError, sentence):
             towers.fit(**dict(zip(names, arguments)))
+
+    @parameterized.parameters(
+        ({"trace_file": "t"}, "trace_file=t: does not go with {}, which takes no"),
+        (
+            {"eval_during_training_every_n_steps": 3},
+            "{}: does not go with eval_during_training_every_n_steps=3; give one",
+        ),
+    )
+    def test_a_setting_that_only_trains(self, settings, sentence):
+        for call in (towers.evaluate, towers.predict):
+            wanted = sentence.format(f"towers.{call.__name__}")
+            with self.assertRaisesRegex(ValueError, f"^{wanted}"):
+                call(_net(), from_arrays(*_rows(1)), train_dir=self.folder, **settings)
+
+    def test_a_run_that_cannot_go_on_names_settings_as_python_has_them(self):
+        data = from_arrays(*_rows(1))
+        with self.assertRaisesRegex(
+            TrainingError, r"loss .*; lower init_learning_rate; nothing was saved$"
+        ) as caught:
+            _fit(data, init_learning_rate=1e30)
+        self.assertRegex(caught.exception.sentence, "; lower --init_learning_rate; not")
+
+    def test_an_operation_that_fails_names_settings_as_python_has_them(self):
+        data, full = from_arrays(*_rows(1)), tf.errors.ResourceExhaustedError
+        error = full(None, None, "OOM when allocating tensor with shape[9,9]")
+        with mock.patch.object(run, "train", side_effect=error):
+            with self.assertRaisesRegex(ValueError, r"\); lower batch_size$"):
+                _fit(data)
+
+    def test_lines_name_settings_as_python_has_them(self):
+        def summing(x, nn):
+            tf.compat.v1.summary.scalar("sum", tf.reduce_sum(x["table"]))
+            return _join(x, nn)
+
+        net = dataclasses.replace(_net(), blocks=(("join", summing), ("value", _value)))
+        out = io.StringIO()
+        with contextlib.redirect_stdout(out):
+            towers.fit(
+                net,
+                from_arrays(*_rows(1)),
+                train_dir=self.folder,
+                summary_verbosity=1,
+                save_summaries_steps=5,
+                accumulate_steps=2,
+                device="cpu",
+            )
+        self.assertIn("micro-batches, accumulate_steps or xla_compile", out.getvalue())
 
     def test_data_that_do_not_fit(self):
         features, target = _rows(1)

@@ -1,6 +1,7 @@
 """The main that predicts, as a user runs it."""
 
 import contextlib
+import importlib
 import io
 import os
 import subprocess
@@ -17,7 +18,6 @@ _SMALL = ["--model=mlp", "--device=cpu"]
 
 
 def _predict(*flags):
-    # Not `import towers.predict`: `towers.predict` is the call of that name.
     return subprocess.run(
         [sys.executable, "-m", "towers.predict", *_SMALL, *flags],
         cwd=ROOT,
@@ -52,6 +52,15 @@ class PredictTest(absltest.TestCase):
         self.assertEqual(predictions.shape[1], 10)
         self.assertBetween(means["top_1_accuracy"], 0.5, 1.0)
 
+    def test_the_module_is_the_call_too(self):
+        call = towers.predict
+        module = importlib.import_module("towers.predict")
+        self.assertIs(towers.predict, module)
+        self.assertEqual(module.CHOICES.keys() & {"model"}, {"model"})
+        for predict in (call, module):
+            with self.assertRaisesRegex(ValueError, "^train_dir=.*: there is no check"):
+                predict("mlp", "digits", train_dir=self.create_tempdir().full_path)
+
     def test_what_is_wrong_is_said_in_one_sentence_each(self):
         done = _predict("--num_gpus=0")
         self.assertEqual(done.returncode, 2)
@@ -63,3 +72,7 @@ class PredictTest(absltest.TestCase):
         done = _predict(f"--train_dir={folder}", f"--out={folder}/p.txt")
         self.assertEqual(done.returncode, 2)
         self.assertIn(f"--out={folder}/p.txt: must end with one of .npz", done.stderr)
+        out = [f"--train_dir={folder}", f"--out={folder}/p.npz"]
+        done = _predict(*out, "--num_stages=2", f"--pipeline_report={folder}/r")
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("does not go with towers.predict, which takes no", done.stderr)

@@ -23,7 +23,7 @@ import tensorflow as tf
 import models
 from flags import config as flags_config
 from flags.config import Config
-from flags.problem import SettingError
+from flags.problem import SettingError, in_python
 from models import Model
 from towers import choices, planning, run
 from towers.callbacks.user_callbacks import CallbackSource
@@ -81,7 +81,7 @@ def fit(
         _explained(plan),
         output_paths.held(f"train_dir={directory}", directory) as lock,
     ):
-        console = Console(sys.stdout)
+        console = Console(sys.stdout, in_python)
         status = run.train(plan, console, lock=lock, ended=results.append)
     if status:
         raise Interrupted(status - 128)
@@ -107,8 +107,9 @@ def evaluate(
       ValueError: a setting is wrong, model and data do not fit, or there is no
         checkpoint.
     """
-    plan = _plan(model, {**settings, "train_dir": train_dir, "eval": True}, data, data)
-    console = Console(sys.stdout)
+    settings = {**settings, "train_dir": train_dir, "eval": True}
+    plan = _plan(model, settings, data, data, call="towers.evaluate")
+    console = Console(sys.stdout, in_python)
 
     attached = restored(plan, console, lambda v: evaluator.attach_to(plan, v.mode))
     with _explained(plan), attached as (session, graph):
@@ -133,9 +134,10 @@ def predict(model: Model | str, data: Data, *, train_dir: str, **settings: Any) 
       ValueError: a setting is wrong, model and data do not fit, or there is no
         checkpoint.
     """
-    plan = _plan(model, {**settings, "train_dir": train_dir, "eval": True}, data, data)
+    settings = {**settings, "train_dir": train_dir, "eval": True}
+    plan = _plan(model, settings, data, data, call="towers.predict")
     with _explained(plan):
-        return predictions.predict(plan, Console(sys.stdout))
+        return predictions.predict(plan, Console(sys.stdout, in_python))
 
 
 def _plan(
@@ -144,6 +146,7 @@ def _plan(
     data: Data | None,
     validation_data: Data | None,
     *,
+    call: str = "towers.fit",
     callbacks: CallbackSource = (),
 ) -> Plan:
     """The plan of a run with these settings.
@@ -162,7 +165,7 @@ def _plan(
     plain = {name: _plain(value) for name, value in settings.items()}
     config = flags_config.make(**plain)
     if problems := flags_config.check(config, choices.CHOICES):
-        raise SettingError(*problems)
+        raise SettingError(*(problem.of_program("eval", call) for problem in problems))
 
     def find_sources(
         config: Config, model: Model
@@ -218,7 +221,8 @@ def _explained(plan: Plan) -> Iterator[None]:
         yield
     except tf.errors.OpError as error:
         sources = [s for s in (plan.source, plan.eval_source) if s is not None]
-        sentence = inputs.explain(error, *sources) or explain.operation_error(error)
-        if not sentence:
-            raise
-        raise ValueError(sentence) from error
+        if damage := inputs.explain(error, *sources):
+            raise ValueError(damage) from error
+        if problem := explain.operation_error(error):
+            raise SettingError(problem) from error
+        raise

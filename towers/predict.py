@@ -8,6 +8,7 @@ table with a column for each number of an example.
 """
 
 import sys
+import types
 from collections.abc import Sequence
 
 if __name__ == "__main__":
@@ -20,7 +21,7 @@ import tensorflow as tf
 import models
 from flags import config, parse
 from flags.problem import SettingError
-from towers import choices, planning
+from towers import api, choices, planning
 from towers.cluster.sessions import settle_process
 from towers.data import inputs
 from towers.errors import collected, explain, interrupts
@@ -52,7 +53,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _predict(settings: config.PredictConfig) -> int:
     run, out = _of_run(settings), settings.predict.out
     if problems := config.check(run, choices.CHOICES):
-        raise SettingError(*problems)
+        raise SettingError(*(p.of_program("eval", "towers.predict") for p in problems))
     assert out is not None  # the flags were checked
     write = prediction_writer.prediction_writer(out)
     where = planning.placement_of(run, None)
@@ -62,7 +63,7 @@ def _predict(settings: config.PredictConfig) -> int:
     try:
         nest = predictions.predict(plan, console)
     except tf.errors.OpError as error:
-        sentence = inputs.explain(error, plan.source) or explain.operation_error(error)
+        sentence = inputs.explain(error, plan.source) or explain.sentence(error)
         if not sentence:
             raise
         return collected.refuse([sentence], status=1)
@@ -83,6 +84,14 @@ def _of_run(settings: config.PredictConfig) -> config.Config:
 def _section(settings: config.PredictConfig, name: str) -> list[tuple[str, object]]:
     return list(vars(getattr(settings, name)).items())
 
+
+class _CallableModule(types.ModuleType):
+    """After `import towers.predict`, `towers.predict` is this module, and the call."""
+
+    __call__ = staticmethod(api.predict)
+
+
+sys.modules[__name__].__class__ = _CallableModule
 
 if __name__ == "__main__":
     start.take_interrupts()

@@ -20,7 +20,6 @@ from towers.checkpoints import checkpoint, run_status, saving
 from towers.checkpoints.checkpoint import FiniteCheck
 from towers.cluster.sessions import Local, Sessions, session_config
 from towers.errors import crash, memory_limits
-from towers.errors.collected import sentences
 from towers.errors.interrupts import Interrupted
 from towers.errors.lock import Lock
 from towers.evaluation import evaluator
@@ -158,7 +157,7 @@ def _complete(
     if text is not None and built.template.summaries and not built.towers[0].summaries:
         console(
             "What the model makes by tf.compat.v1.summary is not written with stages, "
-            "micro-batches, --accumulate_steps or --xla_compile"
+            "micro-batches, `accumulate_steps` or `xla_compile`"
         )
     checked = plan.config.variables.check_replicas_every
     equal = replicas.same(built.mode) if checked else None
@@ -307,8 +306,9 @@ class _Training:
     def _steps(self, session: v1.Session, around: list, last_step: int) -> int:
         run, flags = self._run, self._run.plan.config
         try:
+            doing = "training; if memory ran out, lower the batch size"
             with run.checkpoints or contextlib.nullcontext():
-                return crash.during("training; if memory ran out, lower --batch_size")(
+                return crash.during(doing)(
                     lambda: loop.run(
                         run.built,
                         session,
@@ -352,7 +352,7 @@ class _Training:
             where = (
                 f"saved to {saved}; the same command goes on from there"
                 if saved
-                else "not saved: there is no --train_dir to go on from"
+                else "not saved: there is no `train_dir` to go on from"
             )
             run.console(f"Stopped by {name} after step {step}, {where}.")
             return stop.status
@@ -379,7 +379,7 @@ def _under_way(run: Prepared) -> Iterator[None]:
         run_status.leave(run.plan.config.output.train_dir, str(error))
         raise
     except ValueError as error:
-        raise TrainingError("\n".join(sentences(error))) from error
+        raise TrainingError.of(error) from error
 
 
 def _last_step(run: Prepared, session: v1.Session, begin: int) -> int:

@@ -50,13 +50,19 @@ def main(argv: Sequence[str] | None = None) -> int:
             role = command.spec.role if command.spec else None
             return _ROLES[role](command, Console(sys.stdout))
     except (TrainingError, output_paths.OutputError, messages.ClusterError) as error:
-        return collected.refuse([str(error)], status=1)
+        return collected.refuse([_words(error)], status=1)
     except ValueError as error:  # from before the first step
         return collected.refuse_settings(error)
     except OSError as error:
         return collected.not_printed(error)
     except KeyboardInterrupt as error:  # where there was no step to finish
         return _stopped(interrupts.of(error), command)
+
+
+def _words(error: BaseException) -> str:
+    """What happened, with settings as flags."""
+    words = error.sentence if isinstance(error, TrainingError) else str(error)
+    return words or type(error).__name__
 
 
 def _stopped(error: interrupts.Interrupted, command: CommandLine | None) -> int:
@@ -108,7 +114,7 @@ def _train(command: CommandLine, act: Callable[..., int]) -> int:
             # A failure before the first checkpoint is refused, too.
             saved = directory and checkpoint.latest(directory)
             if saved or not _damage(command, error):
-                run_status.leave(directory, str(error) or type(error).__name__)
+                run_status.leave(directory, _words(error))
             raise
 
     with output_paths.held("train_dir", directory) as lock:
@@ -266,7 +272,7 @@ def _explained(command: CommandLine, act: Callable[[], int]) -> int:
     try:
         return act()
     except tf.errors.OpError as error:
-        sentence = _damage(command, error) or explain.operation_error(error)
+        sentence = _damage(command, error) or explain.sentence(error)
         if not sentence:
             raise
         return collected.refuse([sentence], status=1)

@@ -83,7 +83,7 @@ def _explained(subject: agreement.TrainingSubject, act: Callable[[], int]) -> in
         return act()
     except tf.errors.OpError as error:
         damage = inputs.explain(error, subject.source)
-        sentence = damage or explain.operation_error(error)
+        sentence = damage or explain.sentence(error)
         if not sentence:
             raise
         return refuse([sentence], status=1)

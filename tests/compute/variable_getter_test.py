@@ -107,7 +107,7 @@ class VariablesTest(absltest.TestCase):
         for option, sentence in (
             ("regularizer", "belongs to the model's recipe"),
             ("constraint", "apply it to what get_variable returns"),
-            ("partitioner", "--partition_bytes cuts"),
+            ("partitioner", "the setting partition_bytes cuts"),
         ):
             with self.assertRaisesRegex(ValueError, f"{option} is not .*{sentence}"):
                 self._get(variables, "a", [2], **{option: lambda *_, **__: [1]})

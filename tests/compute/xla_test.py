@@ -131,7 +131,7 @@ class CompiledTowersTest(parameterized.TestCase):
         with self.assertRaises(tf.errors.OpError) as caught:
             training.steps(1)
         self.assertEqual(
-            explain.operation_error(caught.exception),
+            explain.sentence(caught.exception),
             "XLA cannot compile Dilation2D (dilated/Dilation2D); write the model "
             "without, or no --xla_compile",
         )

@@ -18,7 +18,7 @@ def kernel():
     os.kill(os.getpid(), signal.SIGSEGV)
 
 crash.show_stacks()
-crash.during("training; if memory ran out, lower --batch_size")(kernel)
+crash.during("training; if memory ran out, lower the batch size")(kernel)
 """
 
 
@@ -40,7 +40,7 @@ class CrashTest(absltest.TestCase):
         self.assertRegex(
             ended.stderr,
             r'line \d+ in kernel\n  File "towers", line \d+ in training; if memory ran '
-            r"out, lower --batch_size\n",
+            r"out, lower the batch size\n",
         )
 
     def test_results_and_errors_pass(self):

@@ -35,7 +35,7 @@ class ExplainTest(tf.test.TestCase):
                 return tf.strings.upper("word", name="upper")
 
         self._assert_sentence(
-            explain.operation_error(_error(strings_on_the_gpu)),
+            explain.sentence(_error(strings_on_the_gpu)),
             r"operation tower_1/words/upper \(tower_1, block words\) has no kernel for "
             r"its device: .*--device=cpu",
         )
@@ -48,7 +48,7 @@ class ExplainTest(tf.test.TestCase):
                 return tf.nn.max_pool2d(x, 2, 2, "SAME", data_format="NCHW")
 
         self._assert_sentence(
-            explain.operation_error(_error(pool)),
+            explain.sentence(_error(pool)),
             r"operation block/\w+ \(tower_1, block block\) failed: .*NHWC on device "
             r"type CPU; write --data_format=NHWC$",
         )
@@ -60,7 +60,7 @@ class ExplainTest(tf.test.TestCase):
                 return tf.identity(1.0, name="alone")
 
         self._assert_sentence(
-            explain.operation_error(_error(far_away)),
+            explain.sentence(_error(far_away)),
             r"operation alone \(alone\) has no kernel.*CPU:7",
         )
 
@@ -76,7 +76,7 @@ class ExplainTest(tf.test.TestCase):
 
         error = _error(call)
         self._assert_sentence(
-            explain.operation_error(error),
+            explain.sentence(error),
             "a tf.numpy_function of the model calls a function that is gone .* module$",
         )
         # No definition helps where the function is in another process.
@@ -86,7 +86,7 @@ class ExplainTest(tf.test.TestCase):
         ):
             there = tf.errors.UnknownError(None, None, where + error.message)
             self._assert_sentence(
-                explain.operation_error(there),
+                explain.sentence(there),
                 "a tf.numpy_function .* the task .* on a cluster .* own operations$",
             )
 
@@ -96,7 +96,7 @@ class ExplainTest(tf.test.TestCase):
             None, None, "{{node x}} OOM when allocating tensor with shape[9,9]\nmore"
         )
         self._assert_sentence(
-            explain.operation_error(error), "^out of memory .*lower --batch_size$"
+            explain.sentence(error), "^out of memory .*lower --batch_size$"
         )
 
     def test_a_full_disk_is_not_the_memory(self):
@@ -104,7 +104,7 @@ class ExplainTest(tf.test.TestCase):
             None, None, "/x/events.out; No space left on device\nmore"
         )
         self._assert_sentence(
-            explain.operation_error(error),
+            explain.sentence(error),
             r"^the disk is full \(/x/events.out; No space left on device\); make room$",
         )
 
@@ -169,11 +169,11 @@ class ExplainTest(tf.test.TestCase):
             ("tower_1/look_up/rows", r"look_up/rows/GatherV2 \(tower_1\)"),
         ):
             self._assert_sentence(
-                explain.operation_error(_error(look_up(scope))),
+                explain.sentence(_error(look_up(scope))),
                 rf"^operation {place} failed: indices = 5 is not in \[0, 2\); mend",
             )
         # What is in no tower is not the model's.
-        self.assertIsNone(explain.operation_error(_error(look_up("input"))))
+        self.assertIsNone(explain.sentence(_error(look_up("input"))))
 
     def test_an_operation_of_a_stage_that_fails(self):
         # In TensorFlow's words, of which it chooses one or the other.
@@ -185,17 +185,17 @@ class ExplainTest(tf.test.TestCase):
             "\t [[tower_0/stage_1/micro_batch_0/forward_1/StatefulPartitionedCall]]",
         )
         self._assert_sentence(
-            explain.operation_error(failed),
+            explain.sentence(failed),
             r"^operation half/CheckNumerics \(block half\) failed: half : Tensor had",
         )
         recv = "{{node tower_1/stage_1/micro_batch_1/backward_1/PartitionedCall/_61}}"
         waited = tf.errors.CancelledError(None, None, f"RecvAsync is cancelled. {recv}")
         self._assert_sentence(
-            explain.operation_error(waited),
+            explain.sentence(waited),
             "^an operation of a stage failed, .* of tower_1; leave out --num_stages",
         )
         other = tf.errors.CancelledError(None, None, "Session has been closed.")
-        self.assertIsNone(explain.operation_error(other))
+        self.assertIsNone(explain.sentence(other))
 
     def test_an_assertion_of_the_model(self):
         def check(where):
@@ -204,7 +204,7 @@ class ExplainTest(tf.test.TestCase):
                 return tf.identity(1.0)
 
         self._assert_sentence(
-            explain.operation_error(_error(check)),
+            explain.sentence(_error(check)),
             r"^an assertion of the model does not hold: .*\[mine\]",
         )
 
@@ -220,7 +220,7 @@ class ExplainTest(tf.test.TestCase):
             return slope(v1.placeholder_with_default([2.0], [1]))
 
         self._assert_sentence(
-            explain.operation_error(_error(loop)),
+            explain.sentence(_error(loop)),
             r"^XLA cannot compile the model \(XLA compilation requires a fixed",
         )
 
@@ -231,4 +231,4 @@ class ExplainTest(tf.test.TestCase):
             with tf.control_dependencies([queue.close()]):
                 return queue.dequeue()
 
-        self.assertIsNone(explain.operation_error(_error(take)))
+        self.assertIsNone(explain.sentence(_error(take)))

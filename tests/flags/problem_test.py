@@ -32,7 +32,11 @@ class ProblemTest(parameterized.TestCase):
             "--eval_dir: run `tfds build x`",
             "eval_dir: run `tfds build x`",
         ),
-        (Problem("", None, "`x` is text"), "`x` is text", "`x` is text"),
+        (
+            Problem("", None, "`x` is text", "lower `batch_size`"),
+            "`x` is text; lower --batch_size",
+            "`x` is text; lower batch_size",
+        ),
     )
     def test_in_words(self, problem, typed, in_python):
         self.assertEqual(problem.sentence(), typed)
@@ -49,6 +53,20 @@ class ProblemTest(parameterized.TestCase):
             problem.sentence({"a": "x", "b": "y"}),
             "--x=1: is above --y=2; lower --x, or write --c=3",
         )
+
+    def test_the_text_that_an_error_passes_on_names_settings_once(self):
+        problem = Problem("a", 1, "is above `b=2`", "lower `a`")
+        self.assertEqual(problem.text, "`a=1`: is above `b=2`; lower `a`")
+        foreign = Problem("", None, "`x` is text", "lower `a`")
+        self.assertEqual(foreign.text, "'x' is text; lower `a`")
+
+    def test_a_switch_that_a_program_sets_is_called_by_the_program(self):
+        problem = Problem("a", 1, "does not go with `eval=True`", "leave it out")
+        wanted = "a=1: does not go with towers.predict; leave it out"
+        self.assertEqual(str(problem.of_program("eval", "towers.predict")), wanted)
+        problem = Problem("eval", True, "does not go with `a=1`")
+        wanted = "towers.predict: does not go with a=1"
+        self.assertEqual(str(problem.of_program("eval", "towers.predict")), wanted)
 
     def test_errors_have_problems(self):
         error = wrong_setting("a", 1, "is wrong", "write 2")

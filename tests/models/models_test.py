@@ -136,9 +136,18 @@ class GetTest(parameterized.TestCase):
     @parameterized.parameters(
         ("resnet5", "did you mean .*resnet50.*package.module:function"),
         ("lennet", "did you mean lenet"),
-        ("zzzz", "no such model; --help=model lists them .*package.module:function"),
-        ("zzzz.f", "no such model; --help=model lists them .*file.py:function"),
-        ("mine.py", "no such model; --help=model lists them .*file.py:function"),
+        (
+            "zzzz",
+            "no such model; .*towers.models lists them .*package.module:function",
+        ),
+        (
+            "zzzz.f",
+            "no such model; .*towers.models lists them .*file.py:function",
+        ),
+        (
+            "mine.py",
+            "no such model; .*towers.models lists them .*file.py:function",
+        ),
         (":tiny", "write path/to/file.py:function or package.module:function"),
     )
     def test_refuses(self, name, sentence):

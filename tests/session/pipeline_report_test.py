@@ -79,13 +79,12 @@ class NumbersTest(parameterized.TestCase):
         self.assertIn("imbalance 1.33", last)
         self.assertEndsWith(
             last,
-            "--num_micro_batches=19 on; these at most 75 %, as the busiest sets the "
-            "pace",
+            "num_micro_batches=19 on; these at most 75 %, as the busiest sets the pace",
         )
         *_, last = pipeline_report.lines(self._report(8.0, 8.0), 7)
-        self.assertEndsWith(last, "--num_micro_batches=19 on")
+        self.assertEndsWith(last, "num_micro_batches=19 on")
         *_, last = pipeline_report.lines(self._report(8.0, 8.0, chunks=2), 7)
-        self.assertEndsWith(last, "--num_micro_batches=10 on, in multiples of 2")
+        self.assertEndsWith(last, "num_micro_batches=10 on, in multiples of 2")
 
     def test_what_times_are_of_on_gpus(self):
         report = self._report(8.0, 4.0)

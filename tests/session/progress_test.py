@@ -11,6 +11,7 @@ import numpy as np
 import tensorflow as tf
 from absl.testing import absltest
 
+from flags.problem import in_python
 from tests import trainer
 from towers.callbacks.base import Callback
 from towers.session import loop, progress, report
@@ -314,6 +315,12 @@ class TerminalTest(_Runs):
         notebook = type("OutStream", (io.StringIO,), module)()
         self.assertTrue(progress.Console(notebook).is_watched)
         self.assertFalse(progress.Console(io.StringIO()).is_watched)
+
+    def test_a_line_names_settings_as_flags_or_as_python_does(self):
+        for show, wanted in (((), "write --xla\n"), ((in_python,), "write xla\n")):
+            stream = io.StringIO()
+            progress.Console(stream, *show)("write `xla`")
+            self.assertEqual(stream.getvalue(), wanted)
 
     def test_lines_stand_above_the_bar_and_it_goes_when_a_run_breaks_off(self):
         console = progress.Console(self.stream)

@@ -90,8 +90,8 @@ class CheckTest(parameterized.TestCase):
             self.lines,
             [
                 "Memory may run out: a step needs 10.0 GB or more, and a leaves 9.0 GB;"
-                " if it does, lower --batch_size (--accumulate_steps keeps the examples"
-                " of a step) or write --recompute=block."
+                " if it does, lower `batch_size` (`accumulate_steps` keeps the examples"
+                " of a step) or write `recompute=block`."
             ],
         )
 

@@ -6,6 +6,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 import tensorflow as tf
 
+from flags.problem import in_python, problems_of, with_flags
 from towers.errors.side_outputs import SideOutputs
 from towers.graph import TrainGraph
 
@@ -20,9 +21,28 @@ NEVER = 2**62  # a step that no run reaches
 
 
 class TrainingError(RuntimeError):
-    """Training cannot go on; the arguments are the parts of the sentence."""
+    """Training cannot go on.
+
+    The arguments are the parts of the sentence.  They name settings in backquotes, as
+    `flags.problem` has it.
+    """
+
+    @classmethod
+    def of(cls, error: ValueError) -> "TrainingError":
+        """The error of settings or data that ends a run."""
+        return cls("\n".join(problem.text for problem in problems_of(error)))
 
     def __str__(self) -> str:
+        """The sentence, with settings as Python names them."""
+        return in_python(self._text)
+
+    @property
+    def sentence(self) -> str:
+        """The sentence, with settings as flags."""
+        return with_flags(self._text)
+
+    @property
+    def _text(self) -> str:
         return "; ".join(map(str, self.args))
 
 

@@ -49,8 +49,8 @@ class StopOnNan(Callback):
         self._finite = finite
         # A dynamic loss scale adapts by itself.
         fixed_scale = train.loss_scale is not None and train.skipped is None
-        self._advice = "lower --init_learning_rate" + (
-            " or --fp16_loss_scale" if fixed_scale else ""
+        self._advice = "lower `init_learning_rate`" + (
+            " or `fp16_loss_scale`" if fixed_scale else ""
         )
         self._first = 1
 

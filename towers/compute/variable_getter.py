@@ -35,7 +35,7 @@ class KnownVariable(NamedTuple):
 _NOT_TAKEN = {
     "regularizer": "weight decay belongs to the model's recipe",
     "constraint": "apply it to what get_variable returns",
-    "partitioner": "--partition_bytes cuts large variables",
+    "partitioner": "the setting partition_bytes cuts large variables",
 }
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 import tensorflow as tf
 
+from flags.problem import Problem
 from towers.errors.collected import sentences
 
 _LENGTH = 200  # characters of TensorFlow's own words
@@ -30,8 +31,16 @@ _IN_STAGE = re.compile(r"\{\{node ((?:evaluation/)?tower_\d+)/stage_\d+/")
 # those in float16.
 _CHANNELS_LAST = re.compile(r"only supports (?:the )?NHWC")
 
+_WITHOUT_XLA = "write the model without, or leave out `xla_compile`"
 
-def operation_error(error: tf.errors.OpError) -> str | None:
+
+def sentence(error: tf.errors.OpError) -> str | None:
+    """`operation_error` in a sentence that names flags."""
+    problem = operation_error(error)
+    return problem.sentence() if problem else None
+
+
+def operation_error(error: tf.errors.OpError) -> Problem | None:
     """What went wrong and what to do; None if the user cannot fix it.
 
     Args:
@@ -42,47 +51,47 @@ def operation_error(error: tf.errors.OpError) -> str | None:
         r"Cannot assign a device for operation ([\w./-]+):?(.*)", text, re.DOTALL
     )
     if placed:
-        name, why = placed.group(1), reason(placed.group(2))
+        name, why = placed.group(1), reason(placed.group(2)).rstrip(".")
         tower, _, inner = name.partition("/")
         where = f"{tower}, block {inner.partition('/')[0]}" if inner else name
-        return (
-            f"operation {name} ({where}) has no kernel for its device: {why} "
-            "Write the block with operations that the device has, or run with "
-            "--device=cpu."
+        return _problem(
+            f"operation {name} ({where}) has no kernel for its device: {why}",
+            "write the block with operations that the device has, or `device=cpu`",
         )
     if "Detected unsupported operations when trying to compile" in text:
         return _not_compilable(text)
     if "tf2xla conversion failed" in text:
-        return (
-            f"XLA cannot compile the model ({reason(text)}); write it without, or no "
-            "--xla_compile"
-        )
+        return _problem(f"XLA cannot compile the model ({reason(text)})", _WITHOUT_XLA)
     if "Could not find callback with key=pyfunc_" in text:
+        calls = "a tf.numpy_function of the model calls a function that"
         if _FROM_TASK.search(text):
-            return (
-                "a tf.numpy_function of the model calls a function that the task which "
-                "runs it does not have; on a cluster write it with TensorFlow's own "
-                "operations"
+            return _problem(
+                f"{calls} the task which runs it does not have",
+                "on a cluster write it with TensorFlow's own operations",
             )
-        return (
-            "a tf.numpy_function of the model calls a function that is gone with the "
-            "graph it was made in; define it at the top of a module"
+        return _problem(
+            f"{calls} is gone with the graph it was made in",
+            "define it at the top of a module",
         )
     if "No space left on device" in text:
-        return f"the disk is full ({reason(text)}); make room"
+        return _problem(f"the disk is full ({reason(text)})", "make room")
     if isinstance(error, tf.errors.ResourceExhaustedError):
-        return f"out of memory ({reason(text)}); lower --batch_size"
+        return _problem(f"out of memory ({reason(text)})", "lower `batch_size`")
     if isinstance(error, _OF_OPERATIONS):
         return _model_failed(text)
     if isinstance(error, tf.errors.CancelledError) and (
         in_stage := _IN_STAGE.search(text)
     ):
-        return (
+        return _problem(
             "an operation of a stage failed, and TensorFlow names only one that waited "
-            f"for it, of {in_stage.group(1)}; leave out --num_stages and "
-            "--num_micro_batches to see which"
+            f"for it, of {in_stage.group(1)}",
+            "leave out `num_stages` and `num_micro_batches` to see which",
         )
     return None
+
+
+def _problem(message: str, remedy: str) -> Problem:
+    return Problem("", None, message, remedy)
 
 
 def cause(error: Exception) -> str:
@@ -91,10 +100,10 @@ def cause(error: Exception) -> str:
     return reason(words or type(error).__name__)
 
 
-def _model_failed(text: str) -> str | None:
+def _model_failed(text: str) -> Problem | None:
     """Names the block whose operation failed; None if no block's did."""
     if "assertion failed:" in text:
-        return f"an assertion of the model does not hold: {reason(text)}"
+        return _problem(f"an assertion of the model does not hold: {reason(text)}", "")
     match = _IN_TOWER.search(text) or _IN_PASS.search(text)
     if not match:
         return None
@@ -104,13 +113,13 @@ def _model_failed(text: str) -> str | None:
     places += [] if block == "look_up" else [f"block {block}"]
     where, remedy = ", ".join(places), "mend the block, or what it is given"
     if _CHANNELS_LAST.search(text):
-        remedy = "write --data_format=NHWC"
-    return (
-        f"operation {operation} ({where}) failed: {reason(text).rstrip('.')}; {remedy}"
+        remedy = "write `data_format=NHWC`"
+    return _problem(
+        f"operation {operation} ({where}) failed: {reason(text).rstrip('.')}", remedy
     )
 
 
-def _not_compilable(text: str) -> str:
+def _not_compilable(text: str) -> Problem:
     """Names the operation types that XLA lacks, each with its nodes."""
     types: dict[str, set[str]] = {}
     # `Dilation2D (No registered ...){{node block/Dilation2D}}, Other (...)...`
@@ -121,7 +130,7 @@ def _not_compilable(text: str) -> str:
         types.setdefault(kind, set()).add(node)
     named = [f"{kind} ({', '.join(sorted(types[kind]))})" for kind in sorted(types)]
     what = ", ".join(named) or reason(text)
-    return f"XLA cannot compile {what}; write the model without, or no --xla_compile"
+    return _problem(f"XLA cannot compile {what}", _WITHOUT_XLA)
 
 
 def reason(text: str) -> str:

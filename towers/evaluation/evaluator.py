@@ -155,7 +155,7 @@ class Evaluator:
         """
         self._console(f"Running evaluation at global_step {step}")
         follows, self._last = self._last is session, None
-        result = crash.during("evaluating; if memory ran out, lower --eval_batch_size")(
+        result = crash.during("evaluating; if memory ran out, lower the batch size")(
             lambda: eval_graph.run(
                 self._towers,
                 session,

@@ -179,7 +179,7 @@ class _Evaluator:
         except ValueError as error:  # of the first checkpoint a refusal, else a failure
             if self.step < 0:
                 raise
-            raise TrainingError(str(error)) from error
+            raise TrainingError.of(error) from error
 
     def _evaluate_newest(
         self, session: v1.Session, files: tuple, stopped: Callable[[], object]

@@ -24,7 +24,7 @@ RECOMPUTE: dict[str, str] = {
     "none": "nothing: all activations that gradients need are kept",
     "stage": "each stage, from what entered it",
     "block": "each block, from what entered it",
-    "auto": "as few FLOPs as fit --memory_limit, block by block",
+    "auto": "as few FLOPs as fit the memory limit, block by block",
 }
 
 

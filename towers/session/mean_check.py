@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from flags.problem import Problem, SettingError, mention
 from models.inputs import Pairs
 from models.layers import Layers
 from models.logits import Product
@@ -53,7 +54,7 @@ _KERNEL, _BIAS = "probe/kernel", "probe/bias"  # of the sharded classifier
 _GRID = 64.0  # means are rounded to multiples of 1 / 64, as sums of thirds are inexact
 
 
-class NotTheMeanError(ValueError):
+class NotTheMeanError(SettingError):
     """The mode does not take the mean of gradients."""
 
 
@@ -147,11 +148,13 @@ def _compare(
     if right and moved == towers * right:
         verdict = "that is their sum, not their mean"
     spec_of = built.mode.all_reduce_spec
-    reduced = f" with --all_reduce_spec={spec_of}" if spec_of else ""
+    reduced = f"with {mention('all_reduce_spec', spec_of)}, " if spec_of else ""
+    words = (
+        f"{reduced}gradients of 1 in all of {towers} towers moved {name} by {moved:g} "
+        f"in step {number}, not by {right:g}: {verdict}"
+    )
     raise NotTheMeanError(
-        f"--variable_update={built.options.variable_update}{reduced}: gradients of 1 "
-        f"in all of {towers} towers moved {name} by {moved:g} in step {number}, not by "
-        f"{right:g}: {verdict}"
+        Problem("variable_update", built.options.variable_update, words)
     )
 
 

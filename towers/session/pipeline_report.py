@@ -234,7 +234,7 @@ def _from(report: PipelineReport) -> str:
             "batch norm"
         )
     groups = f", in multiples of {report.num_stages}" if report.chunks > 1 else ""
-    return f"from --num_micro_batches={report.enough} on{groups}"
+    return f"from num_micro_batches={report.enough} on{groups}"
 
 
 def _of_these(report: PipelineReport) -> str:

@@ -11,6 +11,7 @@ import numpy as np
 import tensorflow as tf
 import tqdm
 
+from flags.problem import with_flags
 from towers.callbacks.base import NEVER, Callback, RunArgs, RunContext, RunValues
 from towers.cluster.sessions import Sessions
 from towers.compute import flops
@@ -29,12 +30,17 @@ _FREE_SECONDS = 0.01
 class Console:
     """Prints lines, above a progress bar if there is one.
 
+    Args:
+      stream: to print to.
+      show: shows the settings that a line has in backquotes.
+
     Attributes:
       side: writes the other outputs, and notes the lines that cannot be printed.
     """
 
-    def __init__(self, stream: TextIO):
+    def __init__(self, stream: TextIO, show: Callable[[str], str] = with_flags):
         self.side = SideOutputs()
+        self._show = show
         self._stream = stream
         self._bar: tqdm.tqdm | None = None
         self._closed: Callable[[], None] | None = None
@@ -78,6 +84,7 @@ class Console:
 
     def __call__(self, line: str) -> None:
         """Prints one line at once."""
+        line = self._show(line)
         with self._printing():
             if self._bar is not None:
                 self._bar.write(line, file=self._stream)

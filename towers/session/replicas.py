@@ -10,6 +10,7 @@ from collections.abc import Mapping
 
 import tensorflow as tf
 
+from flags.problem import mention
 from towers.callbacks.base import RunContext, TrainingError
 from towers.callbacks.every import Every
 from towers.graph import TrainGraph
@@ -72,5 +73,5 @@ class CheckReplicas(Every):
             raise ReplicaError(
                 f"after step {step}, the replica of {name} in tower {tower} differs "
                 f"from that in tower 0{more}: a fault of the tower's device, or of "
-                f"--variable_update={self._mode}"
+                f"{mention('variable_update', self._mode)}"
             )

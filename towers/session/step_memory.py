@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
+from flags.problem import Problem, SettingError
 from towers.compute.copy_tower import at_a_time
 from towers.compute.tower import Template
 from towers.data import nests
@@ -24,8 +25,8 @@ _PERHAPS = 1.4  # times the estimate may be needed
 _BESIDE = 200 * 10**6  # bytes for sessions and threads
 
 _REMEDY = (
-    "lower --batch_size (--accumulate_steps keeps the examples of a step) or write "
-    "--recompute=block"
+    "lower `batch_size` (`accumulate_steps` keeps the examples of a step) or write "
+    "`recompute=block`"
 )
 
 
@@ -52,10 +53,11 @@ def check(
     need = estimate(train, prefetch=prefetch)
     hardest = min(limits, key=lambda limit: limit.most)
     if _SURELY * need > hardest.most:
-        raise ValueError(
+        needed = (
             f"a step needs about {need / 1e9:.1f} GB of memory, and {hardest.name} "
-            f"leaves {max(hardest.most, 0) / 1e9:.1f} GB; {_REMEDY}"
+            f"leaves {max(hardest.most, 0) / 1e9:.1f} GB"
         )
+        raise SettingError(Problem("", None, needed, _REMEDY))
     tightest = min(limits, key=lambda limit: limit.left)
     if _PERHAPS * need + _BESIDE > tightest.left:
         console(

@@ -113,7 +113,7 @@ def _mean_error(train: graph.TrainGraph, modes: Modes) -> str:
     try:
         mean_check.check(train.options, train.placement, config, Local(), modes=modes)
     except mean_check.NotTheMeanError as error:
-        return str(error)
+        return error.errors[0]
     return ""
 
 
