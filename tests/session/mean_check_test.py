@@ -223,7 +223,7 @@ class CheckTest(parameterized.TestCase):
         with self.assertRaises(mean_check.NotTheMeanError) as caught:
             _check(planted=planted)
         self.assertIn(sentence, str(caught.exception))
-        self.assertStartsWith(str(caught.exception), "--variable_update=planted")
+        self.assertStartsWith(str(caught.exception), "variable_update=planted")
         self.assertNotIn("\n", str(caught.exception))
 
     def test_finds_a_dense_layer_that_lacks_a_tower(self):
@@ -254,7 +254,7 @@ class CheckTest(parameterized.TestCase):
             mock.patch.dict(REDUCTIONS, {"xring": original._replace(run=sums)}),
             self.assertRaisesRegex(
                 mean_check.NotTheMeanError,
-                f"--all_reduce_spec={spec}: .* moved probe/vector_{size} by -3 ",
+                f"all_reduce_spec={spec}, .* moved probe/vector_{size} by -3 ",
             ),
         ):
             _check("replicated", all_reduce_spec=spec)
@@ -297,7 +297,7 @@ class RunTest(digit_runs.Runs):
         )
         with mock.patch.dict(VARIABLE_UPDATES, {"parameter_server": _Drops}):
             with self.assertRaisesRegex(
-                ValueError, "^--variable_update=parameter_server: "
+                ValueError, "^variable_update=parameter_server: "
             ):
                 run(check_mean=True)
             self.assertEqual(self.steps(), [])
