@@ -51,7 +51,7 @@ class StopOnNanTest(parameterized.TestCase):
         ]
         with self.assertRaisesRegex(
             NanLossError,
-            "^the loss of step 6 is (nan|inf); lower --init_learn",
+            "^the loss of step 6 is (nan|inf); lower init_learn",
         ):
             training.run(around, 8, steps_per_loop)
         self.assertTrue(checkpoint.latest(directory).endswith("model.ckpt-4"))

@@ -24,7 +24,7 @@ v1 = tf.compat.v1
 
 _TOWERS, _BATCH, _EXAMPLES = 4, 2, 96
 _MARKED = 43  # of the 8 examples of step 6 one that is tower 1's
-_LOSS = r"the loss of step 7 is nan; lower --init_learning_rate; "
+_LOSS = r"the loss of step 7 is nan; lower init_learning_rate; "
 _FOUND = "the gradient of marked/v in tower 1 is not finite at step 6, "
 _FINITE = _FOUND + "and the loss there is finite; "
 _TOGETHER = [name for name, mode in VARIABLE_UPDATES.items() if mode.together]
@@ -133,7 +133,7 @@ class DiagnoseTest(digit_runs.Runs):
             settings["train_dir"] = self.directory
         sentence = _FINITE + (
             "variable marked/v is not finite after step 6; "
-            "lower --init_learning_rate; nothing was saved"
+            "lower init_learning_rate; nothing was saved"
         )
         with mock.patch.object(planning.Plan, "num_steps", 6):
             self.assertEqual(self._fails(sentence, **settings).step, 6)

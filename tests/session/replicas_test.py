@@ -69,7 +69,7 @@ class CheckReplicasTest(parameterized.TestCase):
         _change(training, replica, flip)
         sentence = (
             f"^after step 4, the replica of {name} in tower {tower} differs from that "
-            "in tower 0.*: a fault of .* --variable_update=replicated$"
+            "in tower 0.*: a fault of .* variable_update=replicated$"
         )
         with self.assertRaisesRegex(replicas.ReplicaError, sentence):
             self._check(training, compared, last_step=6, steps=2)
