@@ -81,7 +81,7 @@ class StopOnNanTest(parameterized.TestCase):
 
     def test_a_loss_scale_that_is_too_large(self):
         training = _trainer(dtype=tf.float16, loss_scaling=LossScaling(2.0**120))
-        with self.assertRaisesRegex(NanLossError, " or --fp16_loss_scale$"):
+        with self.assertRaisesRegex(NanLossError, " or fp16_loss_scale$"):
             training.run([self._stop(training)], 8)
 
     def test_finite_losses_pass(self):
