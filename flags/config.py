@@ -24,6 +24,7 @@ from flags import (
     sections,
     stages,
     tf_cnn_benchmarks,
+    tf_cnn_flags,
     variables,
     verify,
 )
@@ -82,8 +83,22 @@ class PredictConfig:
     predict: predict.PredictFlags
 
 
-KINDS = (Config, VerifyConfig, PredictConfig)  # every program's
-Settings = Config | VerifyConfig | PredictConfig
+@dataclasses.dataclass(frozen=True)
+class TfCnnBenchmarksConfig:
+    """All settings of `towers.tf_cnn_benchmarks`."""
+
+    program: ClassVar[str] = "towers.tf_cnn_benchmarks"
+    commands: ClassVar[tuple[str, ...]] = (
+        "--model=resnet50 --num_gpus=8 --batch_size=64",
+        "--model=resnet50 --num_gpus=8 --batch_size=64 --print_flags",
+    )
+
+    tf_cnn_benchmarks: tf_cnn_flags.Settings
+
+
+# Every program's.
+KINDS = (Config, VerifyConfig, PredictConfig, TfCnnBenchmarksConfig)
+Settings = Config | VerifyConfig | PredictConfig | TfCnnBenchmarksConfig
 OfProgram = TypeVar("OfProgram", bound=Settings)
 
 
@@ -134,9 +149,11 @@ def make(kind: type[Any] = Config, /, **settings: Any) -> Any:
 def table_flags(kind: type[Settings]) -> list[str]:
     """The flags of a program that the rules of `flags.rules` apply to.
 
-    They do not apply to the section `verify`, whose flags are lists of values.
+    They do not apply to the section `verify`, whose flags are lists of values, and to
+    the flags of tf_cnn_benchmarks.
     """
-    return [name for name, flag in all_flags(kind).items() if flag.section != "verify"]
+    others = ("verify", tf_cnn_flags.SECTION)
+    return [n for n, flag in all_flags(kind).items() if flag.section not in others]
 
 
 def flat(config: Settings) -> dict[str, Any]:
@@ -183,7 +200,8 @@ def check(
 def _value_problem(flag: field.Flag, value: Any, names: Collection[str]) -> str:
     """What is wrong with a value by itself; empty if nothing."""
     problem = flag.problem(value, names)
-    if isinstance(value, str) and value not in names:
+    ours = flag.section != tf_cnn_flags.SECTION
+    if ours and isinstance(value, str) and value not in names:
         return tf_cnn_benchmarks.VALUES.get(flag.name, {}).get(value, problem)
     return problem
 
@@ -374,4 +392,5 @@ _RULES = {
     ),
     VerifyConfig: (_learning_rate, _regexes, _verified_pipelines, _verified_batch_norm),
     PredictConfig: (_gpus, _prediction),
+    TfCnnBenchmarksConfig: (tf_cnn_flags.broken,),
 }

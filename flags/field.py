@@ -135,7 +135,7 @@ class Flag:
         Returns:
           What is wrong, in words that follow the flag's name; empty if nothing is.
         """
-        if value is None and self.default is None:
+        if value is self.default:
             return ""
         if self.many is not isinstance(value, tuple):
             return f"must be {self.kind_words}"

@@ -172,6 +172,11 @@ class TrainingFlags:
         unset="1 for each class",
         must=AT_LEAST_0,
     )
+    stop_on_nan: bool = field(
+        True,
+        "end the run at the first loss that is not finite; --nostop_on_nan goes on, to "
+        "measure speed, but saves no variables that are not finite",
+    )
     callbacks: str | None = field(
         None,
         "your function that returns a list of callbacks, each a "

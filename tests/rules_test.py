@@ -37,6 +37,7 @@ FLOORS = """
     variable_update pipelines options graph callbacks evaluation/eval_settings planning
     session evaluation run
     choices api verification start data/__main__ models predict command_line train
+    tf_cnn_benchmarks
     verify
 """.split()
 

@@ -39,7 +39,8 @@ FLAGS = {
         """,
     "training": """
         num_batches num_epochs num_warmup_batches steps_per_loop tf_random_seed
-        conv_initializer dense_initializer zero_gamma class_weight callbacks
+        conv_initializer dense_initializer zero_gamma class_weight
+        stop_on_nan callbacks
         """,
     "optimizer": """
         optimizer init_learning_rate piecewise_learning_rate_schedule

@@ -30,8 +30,9 @@ def _names(attempt):
 
 
 class MakeHooksTest(parameterized.TestCase):
-    def test_a_loss_is_always_looked_at(self):
+    def test_a_loss_is_looked_at_unless_told_otherwise(self):
         self.assertEqual(_names(_attempt()), ["StopOnNan"])
+        self.assertEmpty(_names(_attempt(stop_on_nan=False)))
 
     @parameterized.parameters(
         (

@@ -86,7 +86,9 @@ def make_hooks(attempt: Attempt) -> list[Callback]:
     return [*of_flags[0], *attempt.run.callbacks, *of_flags[1]]
 
 
-def _stop_on_nan(attempt: Attempt) -> Callback:
+def _stop_on_nan(attempt: Attempt) -> Callback | None:
+    if not attempt.run.plan.config.training.stop_on_nan:
+        return None
     return StopOnNan(attempt.run.built, attempt.run.finite)
 
 
