@@ -218,16 +218,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 1 if failures else 0
     peaks, failures = measure(options)
     print("\n".join(["", *report(peaks), *failures]))
-    if options.json:
-        arguments = {**vars(options), "cases": [str(case) for case in options.cases]}
-        machine.write_json(
-            options.json,
-            {
-                "arguments": arguments,
-                "versions": machine.versions(options.python),
-                "peak_mebibytes": {" ".join(key): runs for key, runs in peaks.items()},
-            },
-        )
+    machine.write_results(
+        options.json,
+        {**vars(options), "cases": [str(case) for case in options.cases]},
+        python=options.python,
+        peak_mebibytes={" ".join(key): runs for key, runs in peaks.items()},
+    )
     return 1 if failures else 0
 
 

@@ -368,13 +368,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     results = ReduceResults(list(measure(options)))
     print("\n".join(["", *results.tables()]))
     if options.out:
-        numbers = {
-            "versions": machine.versions(sys.executable),
-            "arguments": vars(options),
-            "runs": [dataclasses.asdict(run) for run in results.runs],
-            "summary": results.summary(),
-        }
-        machine.write_json(options.out + ".json", numbers)
+        machine.write_results(
+            options.out + ".json",
+            vars(options),
+            runs=[dataclasses.asdict(run) for run in results.runs],
+            summary=results.summary(),
+        )
         path = options.out + ".png"
         print(results.draw(path) or f"Wrote {options.out}.json, {path}")
     return 0

@@ -198,14 +198,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
     print("\n".join([*report(runs, options.wait), *failures]))
     if options.out:
-        machine.write_json(
+        machine.write_results(
             options.out + ".json",
-            {
-                "arguments": vars(options),
-                "versions": machine.versions(options.python),
-                "runs": runs,
-                "summary": summary(runs, options.wait),
-            },
+            vars(options),
+            python=options.python,
+            runs=runs,
+            summary=summary(runs, options.wait),
         )
         curves = {
             mode: numbers["step_over_wait"]

@@ -193,17 +193,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     print("\n".join(["", *report(timed, seconds, peaks, options.batch_size)]))
     for dtype, peak in peaks.items():
         print(f"{dtype}: {peak / 1e12:.1f} TFLOP/s measured")
-    if options.json:
-        names = [f"{graph.dtype}, {graph.name}" for graph in timed]
-        machine.write_json(
-            options.json,
-            {
-                "arguments": vars(options),
-                "versions": machine.versions(sys.executable),
-                "peaks": peaks,
-                "seconds_per_step": dict(zip(names, seconds)),
-            },
-        )
+    names = [f"{graph.dtype}, {graph.name}" for graph in timed]
+    machine.write_results(
+        options.json,
+        vars(options),
+        peaks=peaks,
+        seconds_per_step=dict(zip(names, seconds)),
+    )
     return 0
 
 

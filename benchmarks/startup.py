@@ -176,12 +176,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     for part, rounds in by_part.items():
         lines = command_table(rounds) if part == "command" else towers_table(rounds)
         print("\n".join(["", *lines]))
-    if options.json:
-        facts = {
-            "arguments": vars(options),
-            "versions": machine.versions(options.python),
-        }
-        machine.write_json(options.json, {**facts, **by_part})
+    machine.write_results(options.json, vars(options), python=options.python, **by_part)
     return 0
 
 

@@ -151,15 +151,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser.error(str(error))
     times = measure(options)
     print("\n".join(["", *report(times)]))
-    if options.json:
-        machine.write_json(
-            options.json,
-            {
-                "arguments": vars(options),
-                "versions": machine.versions(sys.executable),
-                "seconds_per_step": times,
-            },
-        )
+    machine.write_results(options.json, vars(options), seconds_per_step=times)
     return 0
 
 

@@ -4,7 +4,8 @@ import datetime
 import json
 import os
 import platform
-from collections.abc import Sequence
+import sys
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from benchmarks.lib import process
@@ -70,6 +71,26 @@ def revision(directory: str) -> str | None:
             return None
         said.append([text for _, text in finished.lines])
     return said[0][0] + ("+" if said[1] else "")
+
+
+def write_results(
+    path: str | None,
+    arguments: Mapping[str, Any],
+    *,
+    python: str = sys.executable,
+    **numbers: Any,
+) -> None:
+    """Writes what was measured to a JSON file, if there is a path.
+
+    Args:
+      path: of the file.
+      arguments: of the benchmark.
+      python: the interpreter that ran what was measured; its versions are written.
+      **numbers: what was measured.
+    """
+    if path:
+        setting = {"arguments": dict(arguments), "versions": versions(python)}
+        write_json(path, {**setting, **numbers})
 
 
 def write_json(path: str, numbers: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""What is noted about the machine."""
+"""The facts about the machine that are written beside the numbers."""
 
 import json
 import os
@@ -36,9 +36,11 @@ class MachineTest(absltest.TestCase):
 
     def test_json(self):
         path = os.path.join(self.create_tempdir().full_path, "a.json")
-        machine.write_json(path, {"x": [1.5]})
+        machine.write_results(None, {"a": 1}, x=[1.5])
+        machine.write_results(path, {"a": 1}, x=[1.5])
         with open(path, encoding="utf-8") as file:
             written = json.load(file)
-        self.assertEqual(written["x"], [1.5])
+        self.assertEqual((written["arguments"], written["x"]), ({"a": 1}, [1.5]))
+        self.assertIn("numpy", written["versions"])
         self.assertIn("cores", written["machine"])
         self.assertEqual(os.listdir(os.path.dirname(path)), ["a.json"])
