@@ -164,9 +164,10 @@ def _compare(
     source = subject.source.decoded()
     subject = dataclasses.replace(subject, source=source)
     console(
-        f"{subject.model.name} on {source.name}: {len(selected.cases)} ways to "
-        f"train on the same {subject.global_batch} examples in each of "
-        f"{subject.num_steps} steps, from seed {subject.options.seed}"
+        f"{subject.model.name} on {source.name}: {len(selected.cases)} cases, each a "
+        "variable update, a number of towers, and a reduction or a pipeline; all train "
+        f"on the same {subject.global_batch} examples in each of {subject.num_steps} "
+        f"steps, from seed {subject.options.seed}"
     )
     for words in selected.left_out:
         console(f"left out: {words}")
