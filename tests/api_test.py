@@ -1,4 +1,4 @@
-"""`towers.fit`, `evaluate` and `predict`: a call does what the command does."""
+"""`towers.fit`, `evaluate` and `predict` do what the command does."""
 
 import contextlib
 import ctypes

@@ -1,4 +1,4 @@
-"""What the comparisons of the tests must refuse."""
+"""The comparisons of the tests refuse what they must."""
 
 import numpy as np
 from absl.testing import parameterized

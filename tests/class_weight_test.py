@@ -1,4 +1,4 @@
-"""Class weights: as sample weights of the classes, on any number of towers."""
+"""Class weights equal sample weights of these classes, on any number of towers."""
 
 import contextlib
 import functools

@@ -1,4 +1,4 @@
-"""What a command line asks for, read before anything is begun."""
+"""A command line is read and checked before anything begins."""
 
 from unittest import mock
 

@@ -1,4 +1,4 @@
-"""What `deploy/` starts: every task finds its role in what it would be given."""
+"""The files of `deploy/`: every task finds its role in its environment."""
 
 import json
 import os

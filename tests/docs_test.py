@@ -1,4 +1,4 @@
-"""README.md and docs/ are true: links lead somewhere, commands and snippets run."""
+"""README.md and docs/: links lead to something; commands and snippets run."""
 
 import contextlib
 import io

@@ -1,4 +1,4 @@
-"""The train graph: one graph, towers where they belong, what is saved and what not."""
+"""The train graph: devices of towers, what is saved, what is not."""
 
 import gc
 from unittest import mock

@@ -1,4 +1,4 @@
-"""Two machines have addresses of their own, and reach each other."""
+"""Two simulated machines have addresses of their own, and can connect."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""Options that make no sense are refused in a sentence."""
+"""Options that contradict each other are refused."""
 
 from absl.testing import parameterized
 

@@ -1,4 +1,4 @@
-"""A run goes on without what it cannot write beside it."""
+"""A run goes on if it cannot write files other than checkpoints."""
 
 import contextlib
 import errno

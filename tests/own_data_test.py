@@ -1,4 +1,4 @@
-"""Runs on data of one's own: arrays and sources, towers as one, and what is refused."""
+"""Runs on a user's arrays and sources: several towers equal one; refusals."""
 
 import contextlib
 import io

@@ -1,4 +1,4 @@
-"""A cluster that does not start says why, and leaves nothing."""
+"""A cluster that does not start says why, and leaves no process."""
 
 from absl.testing import absltest
 

@@ -1,4 +1,4 @@
-"""Whole runs in this process: their lines, their files, and what a resumed run does."""
+"""Whole runs in this process: their lines, their files, resumed runs."""
 
 import dataclasses
 import io

@@ -1,4 +1,4 @@
-"""The package itself: importing it loads nothing, and its calls are there."""
+"""`import towers` imports no TensorFlow, and has the calls."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""Frozen variables and learning rates by variable, in every way to train."""
+"""Frozen variables and learning rates by variable, with every feature."""
 
 import dataclasses
 import re

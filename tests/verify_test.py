@@ -1,4 +1,4 @@
-"""The command that proves the mean, from its flags to its exit status."""
+"""The command `towers.verify`, from its flags to its exit status."""
 
 import contextlib
 import io

@@ -1,4 +1,4 @@
-"""What checkpoints take is measured, and told as parts of the blocking one."""
+"""The benchmark of checkpoints: what it measures, and its table."""
 
 import argparse
 

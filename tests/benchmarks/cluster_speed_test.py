@@ -1,4 +1,4 @@
-"""What is started as which task, and what becomes of the numbers."""
+"""The benchmark of clusters: the command of each task, and the summary."""
 
 import argparse
 import contextlib

@@ -1,4 +1,4 @@
-"""The comparison runs everything in turn and survives what fails."""
+"""The comparison runs all systems in turn, and goes on if one fails."""
 
 import contextlib
 import io

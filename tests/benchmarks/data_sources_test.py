@@ -1,4 +1,4 @@
-"""The sources are read, and a loader that is absent is named as such."""
+"""The benchmark of data sources: all are read; a loader that is missing is named."""
 
 import importlib.util
 from unittest import mock

@@ -1,4 +1,4 @@
-"""Both orders are read, each by itself."""
+"""The benchmark of epoch orders reads both orders."""
 
 import argparse
 

@@ -1,4 +1,4 @@
-"""What an evaluation loses is measured on evaluations that run."""
+"""The benchmark of an evaluation's memory, on evaluations that run."""
 
 import argparse
 import os

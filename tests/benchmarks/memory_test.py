@@ -1,4 +1,4 @@
-"""What memory runs is legal, a peak is a process's own, and the table says both."""
+"""The benchmark of memory: its runs are legal, and the table has all peaks."""
 
 import contextlib
 import io

@@ -1,4 +1,4 @@
-"""The benchmark of pipelines, on models of no size."""
+"""The benchmark of pipelines, on tiny models."""
 
 import contextlib
 import io

@@ -1,4 +1,4 @@
-"""The benchmark of reductions: that it reduces, that it copies, what it writes."""
+"""The benchmark of reductions: its sums, its copies and its files."""
 
 import contextlib
 import io

@@ -1,4 +1,4 @@
-"""What scaling runs it can read, and its tables say what was found."""
+"""The benchmark of scaling: its commands, and its tables."""
 
 import contextlib
 import io

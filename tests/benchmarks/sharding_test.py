@@ -1,4 +1,4 @@
-"""The benchmark of spread classifiers measures what it says."""
+"""The benchmark of sharded classifiers."""
 
 from absl.testing import absltest
 

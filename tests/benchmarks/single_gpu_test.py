@@ -1,4 +1,4 @@
-"""One GPU's numbers: what is built, and how it is told."""
+"""The benchmark of one GPU: its graphs and its table."""
 
 import contextlib
 import io

@@ -1,4 +1,4 @@
-"""What startup runs is legal, and its tables say what was found."""
+"""The benchmark of the start: its runs are legal, and its tables."""
 
 import contextlib
 import io

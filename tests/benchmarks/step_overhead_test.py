@@ -1,4 +1,4 @@
-"""The overhead is measured on what it says, and told as ratios."""
+"""The benchmark of the loop's overhead: its variants and its ratios."""
 
 import argparse
 

@@ -1,4 +1,4 @@
-"""Numbers of a cluster become shares of the socket's, and gains of settings."""
+"""The benchmark of transport: shares of a raw socket's speed."""
 
 from absl.testing import absltest
 

@@ -1,4 +1,4 @@
-"""The benchmark of schedules that only wait."""
+"""The benchmark of schedules, on stages that only wait."""
 
 import contextlib
 import io

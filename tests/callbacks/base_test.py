@@ -1,4 +1,4 @@
-"""What a callback sees of the steps."""
+"""Which steps a callback sees."""
 
 from absl.testing import absltest
 

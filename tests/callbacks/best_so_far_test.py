@@ -1,4 +1,4 @@
-"""What is better, and by how much."""
+"""Which value of a metric counts as better."""
 
 from absl.testing import parameterized
 

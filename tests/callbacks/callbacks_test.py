@@ -1,4 +1,4 @@
-"""The callbacks that users name are there, and documented."""
+"""`towers.callbacks` has the documented callbacks."""
 
 from absl.testing import absltest
 

@@ -1,4 +1,4 @@
-"""On a cluster callbacks do what they do in one process."""
+"""Callbacks on a cluster act as in one process."""
 
 import csv
 import os

@@ -1,4 +1,4 @@
-"""The numbers of the steps and of the evaluations are in the file."""
+"""The CSV file has the numbers of the steps and of the evaluations."""
 
 import csv
 

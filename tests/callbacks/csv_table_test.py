@@ -1,4 +1,4 @@
-"""A table grows row by row, and goes on where a run does."""
+"""A CSV table grows row by row, and continues with a resumed run."""
 
 import contextlib
 import io

@@ -1,4 +1,4 @@
-"""The best checkpoint is kept, one, as any other."""
+"""The best checkpoint is kept, and can be used as any other."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""A chart is SVG that shows each point where it is."""
+"""A chart is an SVG with every point in its place."""
 
 import re
 from xml.etree import ElementTree

@@ -1,4 +1,4 @@
-"""Runs on the digits whose evaluations have metrics of the test's own."""
+"""Runs on the digits whose evaluations give metrics that the test chooses."""
 
 import contextlib
 from unittest import mock

@@ -1,4 +1,4 @@
-"""The learning rate is factor x the schedule's + offset."""
+"""The learning rate is factor x the schedule's rate + offset."""
 
 from absl.testing import absltest
 

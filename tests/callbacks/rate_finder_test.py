@@ -1,4 +1,4 @@
-"""The test of learning rates finds where a loss falls, and leaves nothing behind."""
+"""The rate finder finds where the loss falls, and leaves the run unchanged."""
 
 import os
 from xml.etree import ElementTree

@@ -1,4 +1,4 @@
-"""The learning rate follows a plateau, as Keras has it, also in a resumed run."""
+"""The learning rate is reduced as by Keras, in a resumed run, too."""
 
 import types
 

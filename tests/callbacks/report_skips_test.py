@@ -1,4 +1,4 @@
-"""Steps that change nothing are said."""
+"""Steps that a loss scale skips are reported."""
 
 from unittest import mock
 

@@ -1,4 +1,4 @@
-"""Checkpoints are those of their steps; one that failed is tried again."""
+"""Checkpoints hold the values of their steps; a save that failed is repeated."""
 
 from unittest import mock
 

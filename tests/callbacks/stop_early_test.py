@@ -1,4 +1,4 @@
-"""Training ends when a metric gets no better any more."""
+"""Training ends when a metric no longer improves."""
 
 from absl.testing import parameterized
 

@@ -1,4 +1,4 @@
-"""A run ends at the step whose loss is no number, and nothing of it is saved."""
+"""A run ends at the first loss that is not finite, and saves nothing of it."""
 
 import numpy as np
 import tensorflow as tf

@@ -1,4 +1,4 @@
-"""The user's callbacks in whole runs: TensorFlow's own, and those that fail."""
+"""Users' callbacks in whole runs: TensorFlow's own, and some that fail."""
 
 import contextlib
 import glob

@@ -1,4 +1,4 @@
-"""Checkpoints: the same values back, older ones when the newest is broken."""
+"""Checkpoints: values are restored, from an older one if the newest is damaged."""
 
 import os
 from unittest import mock

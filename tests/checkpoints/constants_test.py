@@ -1,4 +1,4 @@
-"""A checkpoint knows the words it was trained on, and is refused where they differ."""
+"""A checkpoint holds the vocabulary of its training, and refuses another."""
 
 import os
 import pathlib

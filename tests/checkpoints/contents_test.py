@@ -1,4 +1,4 @@
-"""What is in a checkpoint, and what must be."""
+"""The names that a checkpoint has, and those that it must have."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""What is held is the value of its moment, and written as the variable would be."""
+"""Held values are those of their step, and are written as variables are."""
 
 import os
 import pathlib

@@ -1,4 +1,4 @@
-"""What a failed run leaves is found by who waits for it, and only then."""
+"""Notes on the end of a run, for evaluators that wait for its checkpoints."""
 
 import math
 import os

@@ -1,4 +1,4 @@
-"""A run saves though its folder goes away or its disk is full."""
+"""A run saves even if its folder disappears or its disk is full for a while."""
 
 import contextlib
 import io

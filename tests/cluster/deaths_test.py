@@ -1,4 +1,4 @@
-"""What is said of a task that a signal ended."""
+"""The sentence about a task that a signal ended."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""Tests of towers.cluster.health_check, with tasks that are made up."""
+"""Tests of towers.cluster.health_check, with simulated tasks."""
 
 import dataclasses
 import threading

@@ -1,4 +1,4 @@
-"""What tasks make of an answer; tasks that really answer are in `server_test`."""
+"""The answers of other tasks are read; `server_test` has tasks that answer."""
 
 from unittest import mock
 

@@ -1,4 +1,4 @@
-"""What is said of open ports."""
+"""The warning about open ports."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""A port inside is out of reach, and one outside too; the user stays who they are."""
+"""Ports of a private network are isolated both ways; the user stays the same."""
 
 import ctypes
 import errno

@@ -1,4 +1,4 @@
-"""Tasks reach each other, whatever proxy is set for what is outside."""
+"""Tasks connect to one another without the proxy that is set."""
 
 import os
 from unittest import mock

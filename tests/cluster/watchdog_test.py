@@ -1,4 +1,4 @@
-"""A watched session is a session, until a call hangs and somebody is silent."""
+"""A session with a watchdog: it ends calls that hang because a task is silent."""
 
 import threading
 

@@ -1,4 +1,4 @@
-"""A tower that takes its batch in pieces takes the step of the whole batch."""
+"""A tower that computes its batch in rounds takes the step of the whole batch."""
 
 import functools
 import tempfile

@@ -1,4 +1,4 @@
-"""A spread classifier beside TensorFlow's softmax on the joined logits."""
+"""A sharded classifier against TensorFlow's softmax on the joined logits."""
 
 import numpy as np
 import tensorflow as tf

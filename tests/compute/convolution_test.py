@@ -1,4 +1,4 @@
-"""Gradients of convolutions as matrix products: the same numbers, where faster."""
+"""Gradients of convolutions as matrix products: equal, and used where faster."""
 
 import collections
 from unittest import mock

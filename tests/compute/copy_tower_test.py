@@ -1,4 +1,4 @@
-"""Stamping: copies of a template, each with its own device, batch and variables."""
+"""Towers as copies of a template, each with its own device, batch and variables."""
 
 import tensorflow as tf
 from absl.testing import parameterized

@@ -1,4 +1,4 @@
-"""A sum whose order does not depend on who is faster."""
+"""A sum whose order does not depend on which tower is faster."""
 
 import numpy as np
 import tensorflow as tf

@@ -1,4 +1,4 @@
-"""Rows that towers look up: which gathers are cut out, and equal steps without them."""
+"""Embedding lookups outside of towers: which gathers, and equal steps."""
 
 import dataclasses
 

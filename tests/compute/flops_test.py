@@ -1,4 +1,4 @@
-"""Counted operations against the formulas; a peak that a machine can have."""
+"""Counted FLOPs against formulas, and the peak of the processor."""
 
 from unittest import mock
 

@@ -1,4 +1,4 @@
-"""A template says everything once, and computes what it computed."""
+"""A rewritten template has no duplicates, and computes the same."""
 
 import numpy as np
 import tensorflow as tf

@@ -1,4 +1,4 @@
-"""Gradients by other kernels: the same numbers."""
+"""Gradients by other kernels are equal."""
 
 from unittest import mock
 

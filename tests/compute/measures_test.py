@@ -1,4 +1,4 @@
-"""What a tower gives of its batch beside gradients."""
+"""What a tower computes of its batch beside gradients."""
 
 import types
 

@@ -1,4 +1,4 @@
-"""What towers cannot repeat."""
+"""Models that towers cannot copy are refused."""
 
 import tensorflow as tf
 from absl.testing import parameterized

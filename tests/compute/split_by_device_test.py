@@ -1,4 +1,4 @@
-"""Parts of a graph, one device each, compute what the graph computes."""
+"""Parts of a graph, one for each device, compute the same as the whole graph."""
 
 import numpy as np
 import tensorflow as tf

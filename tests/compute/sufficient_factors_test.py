@@ -1,4 +1,4 @@
-"""Gradients of dense layers as factors: when, where, and what they add up to."""
+"""Gradients of dense layers as factors: when they are used, and their sums."""
 
 import contextlib
 import itertools

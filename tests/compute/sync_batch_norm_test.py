@@ -1,4 +1,4 @@
-"""Batch norm over several batches: as over one whole batch, alone and in towers."""
+"""Batch norm over several batches equals that over the joined batch."""
 
 import numpy as np
 import tensorflow as tf

@@ -1,4 +1,4 @@
-"""Tracing: a stamped tower is the model's Python run in place."""
+"""Tracing: a copied tower computes what the model's Python code computes."""
 
 import numpy as np
 import tensorflow as tf

@@ -1,4 +1,4 @@
-"""`python -m towers.data` shows what a data set is."""
+"""`python -m towers.data` shows a data set."""
 
 import contextlib
 import importlib

@@ -1,4 +1,4 @@
-"""Data sets by name: found, prepared, or refused at once with what to do."""
+"""Data sets by name: prepared, or refused with a remedy."""
 
 import contextlib
 import io

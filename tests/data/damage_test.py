@@ -1,4 +1,4 @@
-"""Damage: the file and the record that cannot be read, and why."""
+"""The file, the record and the reason of damaged data."""
 
 import os
 import tempfile

@@ -1,4 +1,4 @@
-"""What a user's data is made with is in `towers.data`."""
+"""`towers.data` has the functions for a user's own data."""
 
 from absl.testing import absltest
 

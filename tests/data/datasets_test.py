@@ -1,4 +1,4 @@
-"""Examples of datasets: the stream of one tower from any position, and what is none."""
+"""Examples of a tf.data.Dataset: one stream from any position; refusals."""
 
 import dataclasses
 

@@ -1,4 +1,4 @@
-"""Batches against the memory that there is."""
+"""Batches that do not fit into memory are refused."""
 
 from absl.testing import parameterized
 

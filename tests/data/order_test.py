@@ -1,4 +1,4 @@
-"""The order of epochs: permutations that differ, told index by index."""
+"""The order of epochs: each a permutation, computed index by index."""
 
 import numpy as np
 import tensorflow as tf

@@ -1,4 +1,4 @@
-"""Examples of Python sources, read in this process or by others: the same."""
+"""Python sources, read in this process or in workers: the same examples."""
 
 import threading
 from unittest import mock

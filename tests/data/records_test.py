@@ -1,4 +1,4 @@
-"""Records: TFDS files, arrays and datasets, read in an order that can be had again."""
+"""TFDS files, arrays and datasets are read in an order that can be repeated."""
 
 import base64
 import os

@@ -1,4 +1,4 @@
-"""What a worker reads: rows of examples, and sentences about those it cannot have."""
+"""A worker process reads examples, or says why it cannot."""
 
 import numpy as np
 from absl.testing import parameterized

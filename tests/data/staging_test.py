@@ -1,4 +1,4 @@
-"""Staging: a step gets what the step before brought."""
+"""Staging: a step reads the batch that the step before has brought."""
 
 import tensorflow as tf
 

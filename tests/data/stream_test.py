@@ -1,4 +1,4 @@
-"""The stream: every epoch whole, in an order of its own, from any position on."""
+"""The stream: every epoch is complete, in its own order, from any position."""
 
 import contextlib
 from unittest import mock

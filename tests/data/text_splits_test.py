@@ -1,4 +1,4 @@
-"""Where the splits of a text lie; `text_test` reads what is there."""
+"""The parts of a text that its splits read."""
 
 import os
 import pathlib

@@ -1,4 +1,4 @@
-"""Worker processes: they read what this one would, and end with it."""
+"""Worker processes read what this process would read, and end with it."""
 
 import gc
 import os

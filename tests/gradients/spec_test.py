@@ -1,4 +1,4 @@
-"""The grammar of --all_reduce_spec: what it means, where it is wrong."""
+"""The grammar of --all_reduce_spec: its meaning and its errors."""
 
 import random
 import re

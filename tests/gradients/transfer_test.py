@@ -1,4 +1,4 @@
-"""What crosses devices: bytes of real steps, bundles, rounding, packs."""
+"""What crosses devices: bytes of real steps, bundles, rounding, packing."""
 
 import collections
 import re

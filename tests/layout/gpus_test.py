@@ -1,4 +1,4 @@
-"""Which GPUs there are for towers, and what is said where there are too few."""
+"""The GPUs that towers can use, and the error if there are too few."""
 
 from absl.testing import parameterized
 

@@ -1,4 +1,4 @@
-"""Cuts: balanced ones against all there are, named ones against the names."""
+"""Cuts into stages: balanced ones are the best of all, named ones as named."""
 
 import itertools
 

@@ -1,4 +1,4 @@
-"""Variables in parts: what they begin as, their slots, and their checkpoints."""
+"""Partitioned variables: initial values, slots and checkpoints."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""Where the nodes of a tower's template go."""
+"""The devices of the nodes of a tower's template."""
 
 from absl.testing import absltest
 

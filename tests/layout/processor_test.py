@@ -1,4 +1,4 @@
-"""What a processor is called, and in which dtypes it is slow."""
+"""The name of a processor, and the dtypes in which it is slow."""
 
 import os
 from unittest import mock

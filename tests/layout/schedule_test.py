@@ -1,4 +1,4 @@
-"""Schedules: every order can be kept, takes the time and holds the memory it should."""
+"""Schedules: each is possible, and has its published time and memory."""
 
 from absl.testing import parameterized
 

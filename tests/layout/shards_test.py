@@ -1,4 +1,4 @@
-"""What of a model can be spread over devices."""
+"""Which layers of a model can be sharded."""
 
 from types import SimpleNamespace
 

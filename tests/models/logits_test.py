@@ -1,4 +1,4 @@
-"""What losses and metrics ask of logits, in one tensor or in pieces."""
+"""Losses and metrics of logits, in one tensor or sharded."""
 
 import numpy as np
 import tensorflow as tf

@@ -1,4 +1,4 @@
-"""What is no loss, metric, picture or derived value is refused by name."""
+"""Losses, metrics, pictures and derived values that are wrong are refused by name."""
 
 import numpy as np
 import tensorflow as tf

@@ -1,4 +1,4 @@
-"""Whose error it is."""
+"""The place in the user's code where an error began."""
 
 import functools
 import re

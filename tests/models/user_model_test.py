@@ -1,4 +1,4 @@
-"""A user's own model, and what may be wrong with one."""
+"""Users' models, and errors in them."""
 
 import dataclasses
 import functools

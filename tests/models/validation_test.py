@@ -1,4 +1,4 @@
-"""Fields against what their class declares."""
+"""The types of fields are checked."""
 
 import dataclasses
 import functools

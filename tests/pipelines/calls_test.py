@@ -1,4 +1,4 @@
-"""Calls come into the graph at once, where and after what they were said to."""
+"""Function calls are added to the graph at once, on their devices, in order."""
 
 import numpy as np
 import tensorflow as tf

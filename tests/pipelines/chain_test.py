@@ -1,4 +1,4 @@
-"""A model that is no chain is refused in a sentence when it is cut."""
+"""A model that is no chain of blocks is refused when it is cut into stages."""
 
 import dataclasses
 

@@ -1,4 +1,4 @@
-"""Costs of blocks, and cuts that follow them."""
+"""Costs of blocks, and the cuts that follow from them."""
 
 import dataclasses
 import json

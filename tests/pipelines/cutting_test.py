@@ -1,4 +1,4 @@
-"""Flags of stages to a pipeline, and the sentences for what cannot be cut."""
+"""Flags of stages become a pipeline, or an error that says what is wrong."""
 
 from absl.testing import parameterized
 

@@ -1,4 +1,4 @@
-"""What operations take at a time, counted by hand and by a run."""
+"""The peak memory of operations, counted by hand and measured."""
 
 import types
 

@@ -1,4 +1,4 @@
-"""Pieces: legs end where batches meet, and carry on with what they had."""
+"""Pieces of a segment end where towers exchange batch norm's statistics."""
 
 import tensorflow as tf
 from absl.testing import absltest

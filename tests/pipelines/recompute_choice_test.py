@@ -1,4 +1,4 @@
-"""What is chosen is the best that fits, found among all choices."""
+"""The chosen blocks to recompute are the best of all that fit into memory."""
 
 import itertools
 import random

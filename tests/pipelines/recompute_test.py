@@ -1,4 +1,4 @@
-"""What is recomputed costs least and fits, and changes nothing else."""
+"""Recomputation: least cost within the memory, and equal results."""
 
 import dataclasses
 import itertools

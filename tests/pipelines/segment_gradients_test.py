@@ -1,4 +1,4 @@
-"""Gradients by name, each where it is to be added up."""
+"""Gradients of a segment by name, on the devices where they are added."""
 
 import tensorflow as tf
 from absl.testing import absltest

@@ -1,4 +1,4 @@
-"""The header says what is averaged over what, in every mode."""
+"""The header says which mean a step takes, in every mode."""
 
 import json
 from unittest import mock

@@ -1,4 +1,4 @@
-"""A run that fails names the tower and the variable whose gradient did so first."""
+"""The diagnosis names the first gradient that was not finite, and its tower."""
 
 import dataclasses
 import io

@@ -1,4 +1,4 @@
-"""What a follower does with the tokens that it gets; whole runs: between_graph_test."""
+"""A follower takes a step for each token; whole runs are in `between_graph_test`."""
 
 import types
 from unittest import mock

@@ -1,4 +1,4 @@
-"""The picture of a graph has its scopes, its devices, and what they exchange."""
+"""The picture of a graph shows its scopes, devices and transfers."""
 
 import xml.etree.ElementTree
 

@@ -1,4 +1,4 @@
-"""The session loop: TensorFlow's own hooks work on it, and steps stay steps."""
+"""The session loop: TensorFlow's hooks work, and no step is lost."""
 
 import tempfile
 import types

@@ -1,4 +1,4 @@
-"""Every mode that takes the mean passes the check, and none that does not."""
+"""The check passes all modes that take the mean, and finds those that do not."""
 
 import dataclasses
 import functools

@@ -1,4 +1,4 @@
-"""The report of a step of the stages, by hand and out of real steps."""
+"""The report on a step's stages, from made-up and from real traces."""
 
 import json
 import os

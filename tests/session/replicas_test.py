@@ -1,4 +1,4 @@
-"""Replicas that differ are found, wherever they do, and only then."""
+"""Replicas that differ are found, in whatever bit; equal ones pass."""
 
 import contextlib
 import io

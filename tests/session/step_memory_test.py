@@ -1,4 +1,4 @@
-"""What a step is estimated to take, and what is said of it."""
+"""The estimate of a step's memory, and what is printed about it."""
 
 from unittest import mock
 

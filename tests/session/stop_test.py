@@ -1,4 +1,4 @@
-"""A run ends after the step under way, whatever signal asks for it."""
+"""A signal ends a run after the current step."""
 
 import contextlib
 import os

@@ -1,4 +1,4 @@
-"""The fastest mode is found, remembered, and trains as if it had been written out."""
+"""The fastest mode is found and remembered, and trains as if named by a flag."""
 
 import contextlib
 import io

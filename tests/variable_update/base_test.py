@@ -1,4 +1,4 @@
-"""What every mode keeps to, whatever it does with gradients."""
+"""What all modes have in common."""
 
 import tensorflow as tf
 from absl.testing import parameterized

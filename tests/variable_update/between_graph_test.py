@@ -1,4 +1,4 @@
-"""What a chief and a follower say to each other; here both are in one graph."""
+"""A chief and a follower exchange gradients; here both are in one graph."""
 
 import dataclasses
 import threading

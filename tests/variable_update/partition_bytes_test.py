@@ -1,4 +1,4 @@
-"""Variables in parts: as equal to whole ones as can be, in all that they are for."""
+"""Partitioned variables train as whole ones."""
 
 import dataclasses
 

@@ -1,4 +1,4 @@
-"""Late modes take exactly the steps that their docstrings state."""
+"""Modes with stale gradients take exactly the steps of their equations."""
 
 import tempfile
 

@@ -1,4 +1,4 @@
-"""Turns of two clients, here in one session: exact numbers, and new beginnings."""
+"""Two clients share a number of steps, here in one session."""
 
 import collections
 import threading

@@ -1,4 +1,4 @@
-"""Modes in which towers step together: where variables are, what is read and saved."""
+"""Synchronous modes: devices of variables, what towers read, what is saved."""
 
 import functools
 import re

@@ -1,4 +1,4 @@
-"""Which ways to train are compared."""
+"""The cases that are compared."""
 
 import itertools
 

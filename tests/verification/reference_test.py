@@ -1,4 +1,4 @@
-"""What cases are held against, trained once for all of them."""
+"""The references of cases, each trained once."""
 
 import time
 from concurrent import futures

@@ -1,4 +1,4 @@
-"""A run that others are held against: how far rounding takes it."""
+"""The reference of a case, and how much rounding can change it."""
 
 from unittest import mock
 

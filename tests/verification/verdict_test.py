@@ -1,4 +1,4 @@
-"""Distances, and the table of outcomes."""
+"""Distances between values, and the table of results."""
 
 import numpy as np
 import tensorflow as tf

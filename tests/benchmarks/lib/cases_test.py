@@ -1,4 +1,4 @@
-"""Cases are read as they are written; runs are long enough to say something."""
+"""Cases as they are written on the command line, and the length of their runs."""
 
 from absl.testing import parameterized
 

@@ -1,4 +1,4 @@
-"""The picture is drawn where there is matplotlib, and not missed elsewhere."""
+"""Charts are drawn if matplotlib is installed, and left out otherwise."""
 
 import os
 import unittest

@@ -1,4 +1,4 @@
-"""Every task gets its words; the leader's end is that of all."""
+"""Starts the tasks of a benchmark; all end with the first task."""
 
 import json
 import sys

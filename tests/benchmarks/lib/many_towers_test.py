@@ -1,4 +1,4 @@
-"""One small measurement of many towers."""
+"""The time to build a few towers is measured."""
 
 import contextlib
 import io

@@ -1,4 +1,4 @@
-"""Commands are run, timed, understood, and never left behind."""
+"""Commands are run and timed, their lines are read, and none is left running."""
 
 import os
 import pathlib

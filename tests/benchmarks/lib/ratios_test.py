@@ -1,4 +1,4 @@
-"""The statistics, on numbers whose results are known."""
+"""Medians, spreads and ratios, against values computed by hand."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""From runs to ratios and tables."""
+"""Ratios and tables of the runs of a comparison."""
 
 from absl.testing import absltest
 

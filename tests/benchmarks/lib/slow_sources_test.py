@@ -1,4 +1,4 @@
-"""Slow sources have examples that are their own, and rates leave out the warmup."""
+"""Slow sources give distinct examples, and rates leave out the warm-up."""
 
 from unittest import mock
 

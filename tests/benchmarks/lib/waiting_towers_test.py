@@ -1,4 +1,4 @@
-"""Towers that wait: as long as they should, and with gradients that are real."""
+"""Towers that wait: how long, and that their gradients are exchanged."""
 
 import contextlib
 import io

@@ -1,4 +1,4 @@
-"""The bare graph has this project's layers, and no more."""
+"""The bare graph has the same layers as this project's models."""
 
 import contextlib
 import io

@@ -1,4 +1,4 @@
-"""Keras's models are this project's, layer for layer."""
+"""The Keras models have the layers of this project's models."""
 
 import contextlib
 import importlib.util

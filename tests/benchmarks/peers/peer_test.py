@@ -1,4 +1,4 @@
-"""What the peers' programs share."""
+"""What the programs of the peers have in common."""
 
 from absl.testing import absltest
 

@@ -1,4 +1,4 @@
-"""Each system is told the case in words that it understands."""
+"""The command line of each system for a case."""
 
 from absl.testing import parameterized
 

@@ -1,4 +1,4 @@
-"""A real cluster of two tasks is measured in every way."""
+"""A cluster of two tasks is measured in every way."""
 
 from absl.testing import absltest
 
