@@ -1,4 +1,4 @@
-"""A variational autoencoder of handwritten digits, with pictures of what it draws.
+"""A variational autoencoder of digits, with pictures of its reconstructions.
 
     python examples/autoencoder.py [FOLDER]
 
@@ -29,7 +29,7 @@ def data(split: str) -> Examples:
 
 
 def encode(image, nn):
-    """The distribution of the code, and a draw from it that belongs to the example."""
+    """The distribution of the code, and a sample of it for each example."""
     flat = nn.flatten(image)
     hidden = nn.dense(flat, 128, activation=tf.nn.relu)
     mean, log_variance = nn.dense(hidden, CODE), nn.dense(hidden, CODE)
@@ -52,7 +52,7 @@ def parts(outputs):
 
 
 def pictures(outputs, labels):
-    """Each image above what is drawn of it."""
+    """Each image above its reconstruction."""
     del labels
     both = tf.concat([outputs["flat"], tf.sigmoid(outputs["drawn"])], 1)
     return {"digits": tf.reshape(both, [-1, 16, 8, 1])}

@@ -2,8 +2,9 @@
 
     python examples/ctc.py
 
-A line is one to five digits side by side. Where in it which digit stands is not told:
-connectionist temporal classification (Graves et al. 2006) sums over all places.
+A line is an image of one to five digits side by side. Its label is the digits, without
+their positions. Connectionist temporal classification (Graves et al. 2006) sums over
+all positions.
 """
 
 import itertools
@@ -42,7 +43,7 @@ def data(split: str) -> Examples:
 
 
 def look(x, nn):
-    """What is seen around each column."""
+    """Features of each column, from the columns around it."""
     y = tf.pad(x["columns"], [[0, 0], [4, 4], [0, 0]])
     windows = tf.concat([y[:, k : k + WIDTH] for k in range(9)], 2)
     return {**x, "columns": nn.dense(windows, 128, activation=tf.nn.relu)}
@@ -55,7 +56,7 @@ def tell(x, nn):
 
 
 def loss(outputs, classes):
-    """What the text of each line costs, over all alignments."""
+    """The negative log-likelihood of each line's text, over all alignments."""
     return tf.nn.ctc_loss(
         classes,
         outputs["logits"],
@@ -85,13 +86,13 @@ def net() -> Model:
 
 
 def text(logits: np.ndarray, width: int) -> str:
-    """The best class of each column, repetitions and blanks left out."""
+    """The text: the best class of each column, without repetitions and blanks."""
     best = [k for k, _ in itertools.groupby(logits[:width].argmax(1))]
     return "".join(str(k - 1) for k in best if k != BLANK)
 
 
 def main() -> None:
-    """Trains on two towers, and reads lines that are new."""
+    """Trains on two towers, and prints the text of lines of the test set."""
     with tempfile.TemporaryDirectory() as folder:
         towers.fit(
             net(),

@@ -1,4 +1,4 @@
-"""Callbacks of your own: what is done around the steps of a run.
+"""Callbacks of your own, which run between the steps.
 
     python examples/own_callbacks.py
 

@@ -3,7 +3,7 @@
     python examples/own_model.py
 
 `python -m towers.train --model=examples/own_model.py:tiny --num_gpus=2` does the same
-from the command line, with every flag there is.
+from the command line, which has more settings.
 """
 
 import sys

@@ -3,8 +3,8 @@
     python examples/own_reduction.py
 
 A chain adds the gradients from the first tower to the last and sends the sum back the
-same way. It takes twice as many hops as there are towers, and is bit-equal on all of
-them.
+same way. It takes twice as many transfers as there are towers, and all towers get the
+same bits.
 """
 
 import sys

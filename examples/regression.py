@@ -1,9 +1,10 @@
-"""Linear regression by gradient descent, against the least squares in closed form.
+"""Linear regression by gradient descent, compared with the least-squares solution.
 
     python examples/regression.py
 
-The data are scikit-learn's diabetes: ten numbers of each of 442 patients, and how their
-disease went on. Two towers of 221 patients each see all of them in every step.
+The data are scikit-learn's diabetes: ten numbers of each of 442 patients, and a measure
+of their disease a year later. Two towers with 221 patients each train on all of them in
+every step.
 """
 
 import sys
@@ -40,7 +41,7 @@ def linear() -> Model:
 
 
 def main() -> None:
-    """Prints how far the two solutions are apart."""
+    """Prints the difference between the two solutions."""
     x, y = load_diabetes(return_X_y=True)
     x, y = (x - x.mean(0)) / x.std(0), (y - y.mean()) / y.std()
     data = from_arrays(x.astype(np.float32), y.astype(np.float32))

@@ -1,4 +1,4 @@
-"""The class of every pixel: which digit is written there, or none.
+"""Semantic segmentation: the class of every pixel is a digit, or background.
 
     python examples/segmentation.py
 
@@ -40,13 +40,13 @@ def data(split: str) -> Examples:
 
 
 def down(x, nn):
-    """What is seen at half the resolution, beside the image itself."""
+    """Features at half the resolution, beside the image itself."""
     y = nn.conv(x, 32, 5, activation=tf.nn.relu)
     return x, nn.conv(nn.max_pool(y, 2, 2), 64, 5, activation=tf.nn.relu)
 
 
 def up(x, nn):
-    """Both at the full resolution; a number for each class and pixel."""
+    """Both at the full resolution; the logits of each pixel."""
     image, y = x
     y = nn.conv(y, 64, 3, activation=tf.nn.relu)
     y = nn.concat([image, tf.nn.depth_to_space(y, 2, nn.data_format)])
@@ -78,7 +78,7 @@ def net() -> Model:
 
 
 def main() -> None:
-    """Trains on two towers, and draws what is seen in an image that is new."""
+    """Trains on two towers, and prints the predicted classes of a test image."""
     with tempfile.TemporaryDirectory() as folder:
         towers.fit(
             net(),

@@ -3,7 +3,7 @@
     python examples/two_heads.py
 
 The image is the lower half of a handwritten digit; the table is the ink in each row of
-the upper half. Which digit it is and how much ink it has is learnt at once.
+the upper half. One head learns which digit it is, the other how much ink it has.
 """
 
 import tempfile
@@ -28,7 +28,7 @@ def data(split: str) -> Examples:
 
 
 def trunk(x, nn):
-    """What both heads read."""
+    """The features that both heads read."""
     image = nn.conv(x["image"], 16, 3, activation=tf.nn.relu)
     both = tf.concat([nn.flatten(image), x["table"]], 1)
     return nn.dense(both, 64, activation=tf.nn.relu)
@@ -48,7 +48,7 @@ def loss(outputs, labels):
 
 
 def metrics(outputs, labels):
-    """How often the digit is right, and how far off the ink is."""
+    """The accuracy of the digit, and the absolute error of the ink."""
     digit = tf.argmax(outputs["digit"], 1, tf.int32)
     return {
         "accuracy": tf.cast(tf.equal(digit, labels["digit"]), tf.float32),
@@ -76,7 +76,7 @@ def net() -> Model:
 
 
 def main() -> None:
-    """Trains on four towers, and prints both heads' view of three new digits."""
+    """Trains on four towers, and prints both heads' outputs for three test digits."""
     with tempfile.TemporaryDirectory() as folder:
         outcome = towers.fit(
             net(),

@@ -1,7 +1,6 @@
 """Trains small models in-process, for tests that compare."""
 
 import dataclasses
-import resource
 
 import numpy as np
 import tensorflow as tf
@@ -237,17 +236,6 @@ class Do(Callback):
         self._seen = step
         if self._at is None:
             self._act()
-
-
-def run_on_full_disk(training: Trainer, hook: Callback) -> None:
-    """Runs 5 steps; from step 2 on, files of more than 4 kB cannot be written."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    limit = (4096, before[1])
-    fill = Do(lambda: resource.setrlimit(resource.RLIMIT_FSIZE, limit), at=2)
-    try:
-        training.run([fill, hook], 5)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 def trained(mode: str, *, steps: int = 6, towers: int = 4, **options) -> Trainer:

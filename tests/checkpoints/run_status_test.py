@@ -9,7 +9,7 @@ from absl.testing import absltest
 from towers.checkpoints import run_status
 
 
-class FailureTest(absltest.TestCase):
+class RunStatusTest(absltest.TestCase):
     def setUp(self):
         super().setUp()
         self.directory = os.path.join(self.create_tempdir(), "train")

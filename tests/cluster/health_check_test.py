@@ -14,7 +14,7 @@ _SPEC = fake_tasks.SPEC
 _WORKER = cluster_spec.Task("worker", 1)
 
 
-class RollCallTest(parameterized.TestCase):
+class HealthCheckTest(parameterized.TestCase):
     def setUp(self):
         super().setUp()
         self.tasks = fake_tasks.Tasks()

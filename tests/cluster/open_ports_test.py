@@ -11,7 +11,7 @@ from towers.cluster import open_ports
 from towers.layout import cluster_spec
 
 
-class ExposureTest(absltest.TestCase):
+class OpenPortsTest(absltest.TestCase):
     def _exposed(self, **interfaces: list[str]) -> str:
         spec = cluster_spec.from_hosts(
             "worker", 1, ps=[], workers=["a:2222", "b:2223"], controller=None

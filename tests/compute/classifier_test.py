@@ -59,7 +59,7 @@ def _run(tensors):
     return [[next(values) for _ in group] for group in names]
 
 
-class SpreadTest(parameterized.TestCase):
+class ShardedClassifierTest(parameterized.TestCase):
     @parameterized.product(
         sizes=((8, 2), (7, 3), (5, 5)),
         transposed=(False, True),

@@ -40,7 +40,7 @@ def _values(fetches, count: int):
         return session.run(fetches)
 
 
-class StampingTest(tf.test.TestCase):
+class CopyTowerTest(tf.test.TestCase):
     def test_every_node_of_a_tower_is_on_its_device(self):
         with tf.Graph().as_default() as graph:
             _, towers = _stamp(trainer.dense_model(), 3)

@@ -19,7 +19,7 @@ def _session(num_devices):
     return v1.Session(config=config)
 
 
-class InOrderTest(parameterized.TestCase):
+class DeterministicSumTest(parameterized.TestCase):
     @parameterized.parameters(1, 2, 3, 5, 8, 9, 17, 32)
     def test_adds(self, count):
         values = np.arange(6.0 * count, dtype="f4").reshape(count, 2, 3)

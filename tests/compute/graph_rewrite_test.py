@@ -40,7 +40,7 @@ def _run(graph_def, outputs):
         return session.run(outputs, fed)
 
 
-class CompactTest(absltest.TestCase):
+class GraphRewriteTest(absltest.TestCase):
     def test_the_outputs_stay_bit_for_bit(self):
         graph, outputs = _graph()
         before, after = graph.as_graph_def(), _compact(graph, outputs)

@@ -22,7 +22,7 @@ def _words():
     return tf.lookup.KeyValueTensorInitializer(["a"], tf.constant([0], tf.int64))
 
 
-class RepeatableTest(parameterized.TestCase):
+class ModelChecksTest(parameterized.TestCase):
     @parameterized.parameters(
         (
             lambda: tf.random.normal([2], name="draw"),

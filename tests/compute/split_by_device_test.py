@@ -30,7 +30,7 @@ def _graph():
     return graph.as_graph_def()
 
 
-class DivisionTest(absltest.TestCase):
+class SplitByDeviceTest(absltest.TestCase):
     def test_parts_one_after_the_other_are_the_whole(self):
         graph_def, wanted = _graph(), ["end:0", "square:0", "product0:0"]
         given = {"x": [1.0, 2.0], "w0": [3.0, 4.0], "w1": [5.0, 6.0]}

@@ -52,7 +52,7 @@ def _wide(towers=3, batch_size=4, **options):
     )
 
 
-class OfTest(parameterized.TestCase):
+class SufficientFactorsTest(parameterized.TestCase):
     def setUp(self):
         super().setUp()
         self.enter_context(tf.Graph().as_default())

@@ -12,7 +12,7 @@ def _limit(size: int) -> Limit:
     return Limit("x", size, 0)
 
 
-class RoomTest(parameterized.TestCase):
+class MemoryCheckTest(parameterized.TestCase):
     def _check(self, *, batch=32, rounds=1, towers=4, **others):
         factors = dict(batch_size=batch, accumulate_steps=rounds, num_gpus=towers)
         memory_check.check(factors, 4 * 8 * 8, **others)

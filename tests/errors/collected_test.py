@@ -12,7 +12,7 @@ from flags.problem import Problem
 from towers.errors import collected
 
 
-class FoundTest(absltest.TestCase):
+class CollectedErrorsTest(absltest.TestCase):
     def test_every_part_runs_and_every_complaint_is_kept(self):
         def bad(sentence):
             raise ValueError(sentence)

@@ -10,7 +10,7 @@ from flags import config
 from towers.errors import output_paths
 
 
-class FoldersTest(absltest.TestCase):
+class OutputPathsTest(absltest.TestCase):
     def setUp(self):
         super().setUp()
         self.root = self.create_tempdir().full_path

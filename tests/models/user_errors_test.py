@@ -36,7 +36,7 @@ def _caught(act) -> Exception:
         return error
 
 
-class BlameTest(parameterized.TestCase):
+class UserErrorsTest(parameterized.TestCase):
     @parameterized.parameters(
         (_divide, 0, "ZeroDivisionError: division by zero", "the line that is named"),
         (_add, "a", "", "TensorFlow fails below it"),

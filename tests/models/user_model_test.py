@@ -77,7 +77,7 @@ def _module() -> types.ModuleType:
     return module
 
 
-class OwnTest(parameterized.TestCase):
+class UserModelTest(parameterized.TestCase):
     def setUp(self):
         super().setUp()
         patch = mock.patch.dict(sys.modules, a_users_module=_module())

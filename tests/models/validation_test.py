@@ -79,7 +79,7 @@ class CheckTest(parameterized.TestCase):
             _Whole(**fields)
 
 
-class TakesTest(parameterized.TestCase):
+class ValidationTest(parameterized.TestCase):
     @parameterized.parameters(
         lambda x, nn: 0,
         lambda *args, **settings: 0,

@@ -23,7 +23,7 @@ def _rate(update, epoch):
         return float(session.run(update.learning_rate(tf.constant(epoch))))
 
 
-class LearningTest(parameterized.TestCase):
+class FromRecipeTest(parameterized.TestCase):
     def test_the_recipe_where_no_flag_says_otherwise(self):
         recipe = models.get("lenet").recipe
         update = _update()

@@ -37,7 +37,7 @@ def _train(make) -> dict[str, np.ndarray]:
         return session.run({v.op.name: v for v in v1.global_variables()})
 
 
-class SparseStepsTest(parameterized.TestCase):
+class SparseUpdatesTest(parameterized.TestCase):
     def test_adam_moves_as_tensorflows(self):
         rates = (0.1, 0.8, 0.95, 1e-3)
         wanted = _train(lambda: v1.train.AdamOptimizer(*rates))

@@ -15,7 +15,7 @@ def _after(hook: follower.CheckTokens, token: int) -> None:
     hook.after_run(None, types.SimpleNamespace(results=token))
 
 
-class ObeyTest(absltest.TestCase):
+class FollowTest(absltest.TestCase):
     def test_goes_on_while_each_token_is_the_next(self):
         token = object()
         clients = mock.create_autospec(FollowerClient, instance=True, token=token)

@@ -29,7 +29,7 @@ def _farthest(reference: rounding_reference.RoundingReference) -> list[float]:
     return [max(step) for step in zip(*reference.grown.values())]
 
 
-class ReferenceTest(parameterized.TestCase):
+class RoundingReferenceTest(parameterized.TestCase):
     def test_a_start_is_off_by_sixteen_roundings(self):
         [start] = _farthest(_trained(0))
         self.assertBetween(start, 15.4 * _EPSILON, 16.6 * _EPSILON)

@@ -24,7 +24,7 @@ sys.exit(int(status))
 """
 
 
-class GangTest(absltest.TestCase):
+class LaunchTasksTest(absltest.TestCase):
     def test_words(self):
         hosts = {"ps": ["a:1"], "worker": ["b:1", "b:2"]}
         command = ["run", "--at={job}:{index}", "--hosts={ps},{worker}", "{other}"]
