@@ -5,8 +5,8 @@
 The tutorial (`cifar10_multi_gpu_train.py`) builds one tower per GPU in a Python loop,
 averages the gradients on the CPU, and applies them. This program has all of its parts:
 the network, the towers, `average_gradients`, the moving averages and the loop. Comments
-name the tutorial's functions. The images are random, so that no download is needed. This
-trains on CIFAR-10:
+name the tutorial's functions. The images are random, so that no download is needed.
+This trains on CIFAR-10:
 
     python -m towers.train --model=cifar10_tutorial --data_name=cifar10 --num_gpus=2
 """
