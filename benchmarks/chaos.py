@@ -285,7 +285,9 @@ def _told(recoveries: Sequence[Recovery], differ: Sequence[str]) -> str:
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     """The command line; exits with status 2 when something is wrong with it."""
     parser = parser_for("chaos", __doc__)
-    parser.add_argument("--kills", type=positive, default=100, help="over all seeds")
+    parser.add_argument(
+        "--kills", type=positive, default=100, help="number of kills over all seeds"
+    )
     parser.add_argument("--seeds", type=positive, default=20)
     parser.add_argument(
         "--pause", type=above_0, default=3.0, help="longest, in seconds"
@@ -293,9 +295,14 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--model", default="lenet")
     parser.add_argument("--replication", default="in_graph", choices=WAYS)
     parser.add_argument("--num_batches", type=positive, default=1000)
-    parser.add_argument("--minutes", type=above_0, help="no seed begins after so many")
     parser.add_argument(
-        "--out", type=writable, metavar="FILE", help="of JSON, to go on with"
+        "--minutes", type=above_0, help="begin no seed after so many minutes"
+    )
+    parser.add_argument(
+        "--out",
+        type=writable,
+        metavar="FILE",
+        help="JSON file; a second call continues it",
     )
     options = parser.parse_args(argv)
     try:

@@ -135,7 +135,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--device", default="auto", choices=("auto", "cpu", "gpu"))
     parser.add_argument("--batch_size", type=positive, default=1)
     parser.add_argument("--rounds", type=positive, default=9)
-    parser.add_argument("--json", type=writable, metavar="FILE", help="for all numbers")
+    parser.add_argument(
+        "--json", type=writable, metavar="FILE", help="JSON file of all numbers"
+    )
     options = parser.parse_args(argv)
     try:
         _plan(options)

@@ -209,12 +209,16 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--case", type=one_case, default="resnet20:4x32")
     parser.add_argument("--rounds", type=positive, default=3)
     parser.add_argument("--num_batches", type=positive, default=40, help="timed steps")
-    parser.add_argument("--systems", default=",".join(SYSTEMS), help="of %(default)s")
     parser.add_argument(
-        "--timeout", type=positive, default=300, help="seconds of a run"
+        "--systems", default=",".join(SYSTEMS), help="systems to run (%(default)s)"
+    )
+    parser.add_argument(
+        "--timeout", type=positive, default=300, help="seconds that a run may take"
     )
     add_places(parser)
-    parser.add_argument("--out", type=writable, metavar="FILE", help="of JSON")
+    parser.add_argument(
+        "--out", type=writable, metavar="FILE", help="JSON file of all numbers"
+    )
     options = parser.parse_args(argv)
     if options.case.towers % _WORKERS:
         parser.error(f"--case={options.case}: its towers are shared by two workers")

@@ -47,7 +47,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
         help="MODEL:TOWERSxBATCH,... (%(default)s)",
     )
     parser.add_argument(
-        "--systems", default=",".join(SYSTEMS), help="which of %(default)s"
+        "--systems", default=",".join(SYSTEMS), help="systems to run (%(default)s)"
     )
     parser.add_argument("--rounds", type=positive, default=5)
     parser.add_argument(
@@ -57,7 +57,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
         help="the timed steps fill about so many, on 2 cores (%(default)s)",
     )
     parser.add_argument(
-        "--num_batches", type=positive, help="timed steps of every run, instead"
+        "--num_batches", type=positive, help="number of timed steps of every run"
     )
     parser.add_argument(
         "--timeout", type=positive, default=900, help="seconds that a run may take"
@@ -71,10 +71,15 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     )
     add_places(parser)
     parser.add_argument(
-        "--torch_python", type=program, help="with PyTorch (--python's)"
+        "--torch_python",
+        type=program,
+        help="a Python that has PyTorch (that of --python)",
     )
     parser.add_argument(
-        "--out", type=writable, metavar="PREFIX", help="of the .json and .png files"
+        "--out",
+        type=writable,
+        metavar="PREFIX",
+        help="begins the names of the .json and .png files",
     )
     options = parser.parse_args(argv)
     options.systems = options.systems.split(",")

@@ -209,11 +209,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Measures and prints; returns the exit status."""
     parser = parser_for("data_sources", __doc__)
     parser.add_argument("--rounds", type=positive, default=5)
-    parser.add_argument("--seconds", type=above_0, default=3.0, help="of each system")
+    parser.add_argument(
+        "--seconds",
+        type=above_0,
+        default=3.0,
+        help="seconds for which each system is measured",
+    )
     parser.add_argument(
         "--system",
         choices=[name for name in SYSTEMS if not name.endswith(LOADERS)],
-        help="this one alone, here",
+        help="measure only this, in this process",
     )
     options = parser.parse_args(argv)
     if options.system:

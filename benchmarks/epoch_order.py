@@ -112,7 +112,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--examples", type=positive, default=20_000_000)
     parser.add_argument("--batches", type=positive, default=1000)
     parser.add_argument("--rounds", type=positive, default=3)
-    parser.add_argument("--order", choices=list(ORDERS), help="this one alone, here")
+    parser.add_argument(
+        "--order", choices=list(ORDERS), help="measure only this, in this process"
+    )
     options = parser.parse_args(argv)
     if options.order:
         version = ORDERS[options.order]

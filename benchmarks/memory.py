@@ -198,14 +198,16 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
         help="MODEL:TOWERSxBATCH,... (%(default)s)",
     )
     parser.add_argument(
-        "--estimates", action="store_true", help="estimates beside what runs take"
+        "--estimates", action="store_true", help="show estimates beside what runs take"
     )
     parser.add_argument("--rounds", type=positive, default=3)
     parser.add_argument(
-        "--timeout", type=above_0, default=600, help="of a run, in seconds"
+        "--timeout", type=above_0, default=600, help="seconds that a run may take"
     )
     add_places(parser)
-    parser.add_argument("--json", type=writable, metavar="FILE", help="for all numbers")
+    parser.add_argument(
+        "--json", type=writable, metavar="FILE", help="JSON file of all numbers"
+    )
     return parser.parse_args(argv)
 
 

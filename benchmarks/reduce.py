@@ -331,7 +331,10 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
         "--models", default="alexnet,resnet50,vgg16", help="%(default)s"
     )
     parser.add_argument(
-        "--towers", type=positives, default="2,4,8", help="how many (%(default)s)"
+        "--towers",
+        type=positives,
+        default="2,4,8",
+        help="numbers of towers (%(default)s)",
     )
     parser.add_argument(
         "--specs", default=",".join(reduction.usable("cpu")), help="%(default)s"
@@ -340,14 +343,20 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
         "--dtype",
         default="float32",
         choices=("float32", "bfloat16", "float16"),
-        help="in which tensors travel",
+        help="dtype in which tensors are sent",
     )
     parser.add_argument("--rounds", type=positive, default=9)
     parser.add_argument(
-        "--seconds", type=above_0, default=0.3, help="of each measurement (%(default)s)"
+        "--seconds",
+        type=above_0,
+        default=0.3,
+        help="seconds of each measurement (%(default)s)",
     )
     parser.add_argument(
-        "--out", type=writable, metavar="PREFIX", help="of the .json and .png files"
+        "--out",
+        type=writable,
+        metavar="PREFIX",
+        help="begins the names of the .json and .png files",
     )
     options = parser.parse_args(argv)
     options.models = options.models.split(",")

@@ -173,17 +173,25 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--rounds", type=positive, default=3)
     parser.add_argument(
-        "--wait", type=above_0, default=0.2, help="seconds (%(default)s)"
+        "--wait",
+        type=above_0,
+        default=0.2,
+        help="seconds of a tower's wait (%(default)s)",
     )
     parser.add_argument("--variables", type=positive, default=4)
-    parser.add_argument("--floats", type=positive, default=25_000, help="per variable")
+    parser.add_argument(
+        "--floats", type=positive, default=25_000, help="floats of a variable"
+    )
     parser.add_argument("--num_batches", type=positive, default=20, help="timed steps")
     parser.add_argument(
-        "--timeout", type=above_0, default=600, help="of a process, in s"
+        "--timeout", type=above_0, default=600, help="seconds that a process may take"
     )
     parser.add_argument("--python", type=program, default=sys.executable)
     parser.add_argument(
-        "--out", type=writable, metavar="PREFIX", help="of the .json and .png files"
+        "--out",
+        type=writable,
+        metavar="PREFIX",
+        help="begins the names of the .json and .png files",
     )
     return parser.parse_args(argv)
 

@@ -219,7 +219,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--classes", type=positive, default=100_000)
     parser.add_argument("--batch_size", type=positive, default=64)
     parser.add_argument("--steps", type=positive, default=5)
-    parser.add_argument("--json", type=writable, metavar="FILE", help="for all numbers")
+    parser.add_argument(
+        "--json", type=writable, metavar="FILE", help="JSON file of all numbers"
+    )
     options = parser.parse_args(argv)
     print(json.dumps(machine.facts()))
     numbers = {}

@@ -174,11 +174,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--variants", nargs="+", choices=list(VARIANTS), default=list(VARIANTS)
     )
-    parser.add_argument("--num_batches", type=positive, default=20, help="per round")
+    parser.add_argument(
+        "--num_batches", type=positive, default=20, help="timed steps of a round"
+    )
     parser.add_argument("--num_warmup_batches", type=positive, default=10)
     parser.add_argument("--rounds", type=positive, default=5)
     parser.add_argument("--device", choices=("gpu", "cpu"), default="gpu")
-    parser.add_argument("--json", type=writable, metavar="FILE", help="for all numbers")
+    parser.add_argument(
+        "--json", type=writable, metavar="FILE", help="JSON file of all numbers"
+    )
     options = parser.parse_args(argv)
     try:
         where, devices = _where(options)

@@ -194,10 +194,12 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
         "--images",
         type=positive,
         default=450,
-        help="that a speed is measured on, about",
+        help="about how many images a speed is measured on",
     )
     parser.add_argument("--python", type=program, default=sys.executable)
-    parser.add_argument("--json", type=writable, metavar="FILE", help="for all numbers")
+    parser.add_argument(
+        "--json", type=writable, metavar="FILE", help="JSON file of all numbers"
+    )
     return parser.parse_args(argv)
 
 

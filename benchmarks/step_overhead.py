@@ -143,7 +143,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         "--num_batches", type=positive, default=5000, help="timed steps"
     )
     parser.add_argument("--rounds", type=positive, default=9)
-    parser.add_argument("--json", type=writable, metavar="FILE", help="for all numbers")
+    parser.add_argument(
+        "--json", type=writable, metavar="FILE", help="JSON file of all numbers"
+    )
     options = parser.parse_args(argv)
     try:
         _plan(options, None)

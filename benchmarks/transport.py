@@ -155,11 +155,19 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     """The command line; exits with status 2 when something is wrong with it."""
     parser = parser_for("transport", __doc__)
     parser.add_argument("--rounds", type=positive, default=3)
-    parser.add_argument("--seconds", type=above_0, default=0.2, help="of each number")
+    parser.add_argument(
+        "--seconds", type=above_0, default=0.2, help="duration of each measurement"
+    )
     parser.add_argument("--settings", default="default", help=", ".join(SETTINGS))
-    parser.add_argument("--sizes", type=positives, default=list(SIZES), help="in bytes")
-    parser.add_argument("--counts", type=positives, default=list(COUNTS), help="of ps")
-    parser.add_argument("--out", type=writable, metavar="FILE", help="of JSON")
+    parser.add_argument(
+        "--sizes", type=positives, default=list(SIZES), help="bytes of a transfer"
+    )
+    parser.add_argument(
+        "--counts", type=positives, default=list(COUNTS), help="numbers of ps tasks"
+    )
+    parser.add_argument(
+        "--out", type=writable, metavar="FILE", help="JSON file of all numbers"
+    )
     options = parser.parse_args(argv)
     options.settings = options.settings.split(",")
     if unknown := set(options.settings) - set(SETTINGS):

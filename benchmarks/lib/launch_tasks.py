@@ -92,7 +92,7 @@ def parse(
     parser: argparse.ArgumentParser, argv: Sequence[str] | None
 ) -> tuple[argparse.Namespace, dict[str, int]]:
     """The options, with the words after `--` as `command`; job -> number of tasks."""
-    parser.add_argument("--tasks", required=True, help="as ps:1,worker:2")
+    parser.add_argument("--tasks", required=True, help="the tasks, as ps:1,worker:2")
     parser.add_argument("command", nargs="+")
     options = parser.parse_args(argv)
     try:
@@ -105,9 +105,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Runs the tasks of the command line; returns the leader's exit status."""
     parser = parser_for("lib.launch_tasks", __doc__)
     parser.add_argument(
-        "--leader", default="worker", help="a job (%(default)s), or chief"
+        "--leader",
+        default="worker",
+        help="the job whose first task prints (%(default)s), or chief",
     )
-    parser.add_argument("--cwd", default=".", help="where the command runs")
+    parser.add_argument("--cwd", default=".", help="working directory of the command")
     options, counts = parse(parser, argv)
     if options.leader == "chief":
         counts["chief"] = 1

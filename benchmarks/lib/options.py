@@ -91,7 +91,10 @@ def list_of_cases(text: str) -> list[cases.BenchmarkCase]:
 def add_places(parser: argparse.ArgumentParser) -> None:
     """Adds the flags that say where this project and tf_cnn_benchmarks run."""
     parser.add_argument(
-        "--python", type=program, default=sys.executable, help="for us and Keras"
+        "--python",
+        type=program,
+        default=sys.executable,
+        help="the Python that runs this project and Keras",
     )
     parser.add_argument(
         "--tf_cnn_benchmarks",
@@ -102,7 +105,7 @@ def add_places(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--tf_cnn_python",
         type=program,
-        help="with TensorFlow and tf-keras (--python's)",
+        help="a Python that has TensorFlow and tf-keras (that of --python)",
     )
 
 

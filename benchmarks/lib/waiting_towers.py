@@ -134,9 +134,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = parser_for("lib.waiting_towers", __doc__)
     parser.add_argument("--mode", default="parameter_server", help="MODE[:SPEC]")
     parser.add_argument("--num_towers", type=positive, default=4)
-    parser.add_argument("--wait", type=above_0, default=0.2, help="seconds per step")
+    parser.add_argument(
+        "--wait", type=above_0, default=0.2, help="seconds that a step waits"
+    )
     parser.add_argument("--variables", type=positive, default=4)
-    parser.add_argument("--floats", type=positive, default=25_000, help="per variable")
+    parser.add_argument(
+        "--floats", type=positive, default=25_000, help="floats of a variable"
+    )
     parser.add_argument("--num_batches", type=positive, default=10, help="timed steps")
     options = parser.parse_args(argv)
     try:

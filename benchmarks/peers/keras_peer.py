@@ -247,13 +247,13 @@ def main(argv: Sequence[str] | None = None) -> None:
         "--xla",
         action=argparse.BooleanOptionalAction,
         default=True,
-        help="on one device; Keras's own default",
+        help="compile by XLA on one device, as Keras does by default",
     )
     flags.add_argument(
         "--strategy",
         choices=list(STRATEGIES),
         default="mirrored",
-        help="with the others, num_devices x batch_size examples are shared by the "
+        help="all but mirrored share num_devices x batch_size examples among the "
         "workers of TF_CONFIG",
     )
     options = flags.parse_args(argv)

@@ -19,7 +19,7 @@ def parser(
         "--num_warmup_batches",
         type=positive,
         default=10,
-        help="before them, at least 1",
+        help="steps before the timed ones, at least 1",
     )
     flags.add_argument("--learning_rate", type=above_0, default=1e-5)
     return flags
