@@ -42,13 +42,9 @@ def mixed_3a(x: tf.Tensor, nn: Layers) -> tf.Tensor:
 
 def mixed_4a(x: tf.Tensor, nn: Layers) -> tf.Tensor:
     """73 -> 71."""
+    narrow = conv(conv(x, nn, 64, 1), nn, 96, 3, padding="VALID")
     wide = convs(x, nn, (64, 1), (64, _COLUMN), (64, _ROW))
-    return nn.concat(
-        [
-            conv(conv(x, nn, 64, 1), nn, 96, 3, padding="VALID"),
-            conv(wide, nn, 96, 3, padding="VALID"),
-        ]
-    )
+    return nn.concat([narrow, conv(wide, nn, 96, 3, padding="VALID")])
 
 
 def mixed_5a(x: tf.Tensor, nn: Layers) -> tf.Tensor:
@@ -70,8 +66,13 @@ def module_a(x: tf.Tensor, nn: Layers) -> tf.Tensor:
 
 def reduction_a(x: tf.Tensor, nn: Layers) -> tf.Tensor:
     """35 -> 17 (figure 7)."""
-    deep = convs(x, nn, (192, 1), (224, 3))
-    return nn.concat([_pool(x, nn), halve(x, nn, 384), halve(deep, nn, 256)])
+    return nn.concat(
+        [
+            _pool(x, nn),
+            halve(x, nn, 384),
+            halve(convs(x, nn, (192, 1), (224, 3)), nn, 256),
+        ]
+    )
 
 
 def module_b(x: tf.Tensor, nn: Layers) -> tf.Tensor:
@@ -96,9 +97,12 @@ def module_b(x: tf.Tensor, nn: Layers) -> tf.Tensor:
 
 def reduction_b(x: tf.Tensor, nn: Layers) -> tf.Tensor:
     """17 -> 8 (figure 8)."""
-    wide = convs(x, nn, (256, 1), (256, _ROW), (320, _COLUMN))
     return nn.concat(
-        [_pool(x, nn), halve(conv(x, nn, 192, 1), nn, 192), halve(wide, nn, 320)]
+        [
+            _pool(x, nn),
+            halve(conv(x, nn, 192, 1), nn, 192),
+            halve(convs(x, nn, (256, 1), (256, _ROW), (320, _COLUMN)), nn, 320),
+        ]
     )
 
 

@@ -35,3 +35,15 @@ class AlexnetTest(absltest.TestCase):
                 alexnet.alexnet().run(tf.zeros([2, 67, 67, 3]), nn)
             types = [op.type for op in graph.get_operations()]
             self.assertEqual(types.count("StatelessRandomUniformFullIntV2"), drops)
+
+    def test_for_cifar10_starts_and_decays_as_in_tf_cnn_benchmarks(self):
+        model = alexnet.alexnet_cifar10()
+        with tf.Graph().as_default(), v1.Session() as session:
+            v1.set_random_seed(1)
+            nn = layers.Layers(training=True, num_classes=1000)
+            model.run(tf.zeros([2, *model.inputs.shape]), nn)
+            variables = v1.trainable_variables()
+            self.assertTrue(all(model.recipe.decays(v.op.name) for v in variables))
+            session.run(v1.global_variables_initializer())
+            kernel = session.run(v1.trainable_variables("logits/dense/kernel")[0])
+        self.assertAlmostEqual(kernel.var() * 192, 1.0, delta=0.05)

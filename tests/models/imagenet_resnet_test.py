@@ -37,6 +37,16 @@ class ImagenetResnetTest(parameterized.TestCase):
         strided = _strided_kernels(sizes.graph(model, num_classes=10))
         self.assertEqual(strided, {projection, (size, size)})
 
+    def test_version_2_projects_what_is_rectified(self):
+        model = imagenet_resnet.imagenet_resnet(50, version=2)
+        graph = sizes.graph(model, num_classes=10)
+        reads = [
+            op.inputs[0].op.type
+            for op in graph.get_operations()
+            if op.type == "Conv2D" and op.name.startswith("stage2_unit1/")
+        ]
+        self.assertEqual(reads, 4 * ["Relu"])
+
     def test_version_1_5_starts_as_the_identity(self):
         x = np.abs(np.random.default_rng(0).normal(size=(2, 4, 4, 8)))
         with tf.Graph().as_default(), v1.Session() as session:
