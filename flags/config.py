@@ -25,6 +25,7 @@ from flags import (
     stages,
     tf_cnn_benchmarks,
     tf_cnn_flags,
+    tf_cnn_rules,
     variables,
     verify,
 )
@@ -392,5 +393,5 @@ _RULES = {
     ),
     VerifyConfig: (_learning_rate, _regexes, _verified_pipelines, _verified_batch_norm),
     PredictConfig: (_gpus, _prediction),
-    TfCnnBenchmarksConfig: (tf_cnn_flags.broken,),
+    TfCnnBenchmarksConfig: (tf_cnn_rules.broken_rules,),
 }

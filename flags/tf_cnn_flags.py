@@ -8,12 +8,10 @@ commit 8fb7907 (2023-10-05) of github.com/tensorflow/benchmarks.
 """
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from flags import field, rules, tf_cnn_benchmarks
-from flags.problem import Problem
-from flags.rule import Rule, at_most_one, needs, never
+from flags import field, tf_cnn_benchmarks
 
 SECTION = "tf_cnn_benchmarks"
 
@@ -57,6 +55,18 @@ def _refused(kind: Any, **defaults: Any) -> dict[str, Row]:
     }
 
 
+def _if_here(effect: str, words: str, kind: Any, **defaults: Any) -> dict[str, Row]:
+    """Flags with this effect, or refused where `towers.train` refuses them, too."""
+    refused = tf_cnn_benchmarks.refused()
+    return {
+        name: Row(kind, value, REFUSED, refused[name])
+        if name in refused
+        else Row(kind, value, effect, words)
+        for name, value in defaults.items()
+    }
+
+
+_OF_FILES = "the same flag, for images that are read"
 _LENGTH = "--num_batches, with as many steps"
 _EVALUATED = "--eval_during_training_at_specified_steps, with the warm-up steps added"
 _SCHEDULE = "--piecewise_learning_rate_schedule, with epochs that are whole steps there"
@@ -91,7 +101,19 @@ FLAGS: Mapping[str, Row] = {
     **_same(str, benchmark_log_dir="", benchmark_test_id=""),
     **_same(tuple[str, ...], ps_hosts=(), worker_hosts=()),
     **_same(tuple[int, ...], gpu_indices=()),
+    **_if_here(SAME, "", bool, forward_only=False, freeze_when_forward_only=False),
+    **_if_here(SAME, "", bool, datasets_repeat_cached_sample=False),
+    **_if_here(SAME, "", float, display_perf_ewma=None),
+    **_if_here(SAME, "", str, tfprof_file="", partitioned_graph_file_prefix=""),
     # Translated.
+    **_if_here(TRANSLATED, _OF_FILES, bool, fuse_decode_and_crop=True),
+    **_if_here(TRANSLATED, _OF_FILES, bool, distort_color_in_yiq=True),
+    **_if_here(TRANSLATED, _OF_FILES, str, resize_method="bilinear"),
+    **_if_here(TRANSLATED, _OF_FILES, str, input_preprocessor="default"),
+    **_if_here(TRANSLATED, "--init_checkpoint", str, backbone_model_path=""),
+    "ml_perf": Row(
+        bool, False, TRANSLATED, "--input_preprocessor, for images that are read"
+    ),
     "model": Row(
         str, "trivial", TRANSLATED, "--model, the network that it means there"
     ),
@@ -202,17 +224,11 @@ FLAGS: Mapping[str, Row] = {
     ),
     **_no_effect(str, "dgx1", network_topology="towers of a host are a group"),
     # Refused.
-    **_refused(bool, forward_only=False, freeze_when_forward_only=False),
-    **_refused(bool, collect_eval_results_async=False, fuse_decode_and_crop=True),
-    **_refused(bool, datasets_repeat_cached_sample=False, distort_color_in_yiq=True),
-    **_refused(bool, ml_perf=False, fp16_vars=False, use_chrome_trace_format=True),
-    **_refused(bool, ml_perf_compliance_logging=False),
+    **_refused(bool, collect_eval_results_async=False, fp16_vars=False),
+    **_refused(bool, use_chrome_trace_format=True, ml_perf_compliance_logging=False),
     **_refused(int, batch_group_size=1),
-    **_refused(float, display_perf_ewma=None),
-    **_refused(str, resize_method="bilinear", input_preprocessor="default"),
     **_refused(str, trt_mode="", server_protocol="grpc", horovod_device=""),
-    **_refused(str, debugger="", tfprof_file="", partitioned_graph_file_prefix=""),
-    **_refused(str, backbone_model_path="", trt_max_workspace_size_bytes="4294967296"),
+    **_refused(str, debugger="", trt_max_workspace_size_bytes="4294967296"),
 }
 
 _CHOICES = {
@@ -224,6 +240,10 @@ _CHOICES = {
     "variable_consistency": ("strong", "relaxed"),
     "loss_type_to_report": ("base_loss", "total_loss"),
     "network_topology": ("dgx1", "gcp_v100"),
+    "input_preprocessor": ("default", "official_models_imagenet"),
+    "resize_method": (
+        *("crop", "nearest", "bilinear", "bicubic", "area", "round_robin"),
+    ),
     "job_name": ("ps", "worker", "controller"),
     "gpu_thread_mode": ("global", "gpu_private", "gpu_shared"),
     "variable_update": (
@@ -272,84 +292,6 @@ Settings: Any = dataclasses.make_dataclass(
     frozen=True,
 )
 
-_DURING = [name for name in FLAGS if name.startswith("eval_during_training_")]
-_RATES = ("init_learning_rate", "num_epochs_per_decay", "learning_rate_decay_factor")
-_OF_REPLICAS = ("distributed_all_reduce", "collective_all_reduce")
-_ALONE = ("replicated", "independent")
-
-# What tf_cnn_benchmarks refuses itself.
-RULES: tuple[Rule, ...] = (
-    at_most_one("num_batches", "num_epochs"),
-    at_most_one("save_model_secs", "save_model_steps"),
-    at_most_one("eval", *_DURING),
-    *(never(flag, "job_name", ", which starts no evaluation") for flag in _DURING),
-    *(never(flag, "staged_vars") for flag in _DURING),
-    needs("eval", "train_dir"),
-    needs("stop_at_top_1_accuracy", *_DURING),
-    *(
-        never("piecewise_learning_rate_schedule", flag, ", which it replaces")
-        for flag in (*_RATES, "minimum_learning_rate")
-    ),
-    *(needs(flag, other) for flag in _RATES[1:] for other in _RATES if flag != other),
-    *(needs("minimum_learning_rate", other) for other in _RATES),
-    never("fp16_enable_auto_loss_scale", "staged_vars"),
-    *(
-        never("fp16_enable_auto_loss_scale", f"variable_update={mode}")
-        for mode in ("distributed_replicated", *_OF_REPLICAS)
-    ),
-    *(
-        never("staged_vars", f"variable_update={mode}")
-        for mode in (*_ALONE, "distributed_replicated", *_OF_REPLICAS)
-    ),
-    *(never("job_name", f"variable_update={mode}") for mode in _ALONE),
-    needs("variable_update=distributed_replicated", "job_name"),
-    *(needs(f"variable_update={mode}", "all_reduce_spec") for mode in _OF_REPLICAS),
-    never("per_gpu_thread_count", "gpu_thread_mode=global"),
-)
-
-# A flag -> settings without any of which it has no effect there; it is left out here.
-IDLE_WITHOUT: tuple[Rule, ...] = (
-    *(
-        needs(flag, "use_fp16")
-        for flag in FLAGS
-        if flag.startswith("fp16_") and FLAGS[flag].effect == SAME
-    ),
-    needs("fp16_inc_loss_scale_every_n", "fp16_enable_auto_loss_scale"),
-    needs("gradient_repacking", "variable_update=replicated"),
-    needs("variable_consistency", "variable_update=replicated"),
-    *(
-        needs(flag, "variable_update=replicated", f"variable_update={_OF_REPLICAS[0]}")
-        for flag in ("agg_small_grads_max_bytes", "agg_small_grads_max_group")
-    ),
-    needs("agg_small_grads_max_group", "agg_small_grads_max_bytes"),
-    needs(
-        "all_reduce_spec",
-        "variable_update=replicated",
-        *(f"variable_update={mode}" for mode in _OF_REPLICAS),
-    ),
-    needs("hierarchical_copy", "variable_update=replicated"),
-    *(needs(flag, "optimizer=rmsprop") for flag in FLAGS if flag.startswith("rmsprop")),
-    *(needs(flag, "optimizer=adam") for flag in FLAGS if flag.startswith("adam_")),
-    needs("momentum", "optimizer=momentum"),
-    needs("summary_verbosity", "save_summaries_steps"),
-    needs("save_summaries_steps", "summary_verbosity"),
-    *(
-        needs(flag, "train_dir")
-        for flag in FLAGS
-        if flag.startswith("save_")
-        or flag in ("summary_verbosity", "max_ckpts_to_keep")
-    ),
-    needs("benchmark_test_id", "benchmark_log_dir"),
-    needs("eval_interval_secs", "eval"),
-    needs("task_index", "job_name"),
-    *(needs(f, "job_name") for f in ("ps_hosts", "worker_hosts", "controller_host")),
-    needs(
-        "num_learning_rate_warmup_epochs",
-        "init_learning_rate",
-        "piecewise_learning_rate_schedule",
-    ),
-)
-
 
 def table() -> str:
     """The table of docs/tf_cnn_benchmarks.md."""
@@ -363,20 +305,3 @@ def table() -> str:
             if row.effect == effect
         ]
     return "\n".join(lines)
-
-
-def broken(changed: Mapping[str, Any]) -> Iterator[Problem]:
-    """What is wrong with the settings that differ from their default, by name."""
-    settings = {name: row.default for name, row in FLAGS.items()} | dict(changed)
-    for name, value in changed.items():
-        if name in FLAGS and FLAGS[name].effect == REFUSED:
-            yield Problem(name, value, FLAGS[name].words)
-    yield from rules.broken(RULES, settings, changed)
-    if settings["variable_update"] == "horovod":
-        words = tf_cnn_benchmarks.VALUES["variable_update"]["horovod"]
-        yield Problem("variable_update", "horovod", words)
-    if settings["hierarchical_copy"] and settings["num_gpus"] == 1:
-        yield Problem("hierarchical_copy", True, "needs several GPUs", "set `num_gpus`")
-    on_cpu = settings["device"] == "cpu" and not settings["mkl"]
-    if on_cpu and settings["data_format"] != "NHWC":
-        yield Problem("device", "cpu", "needs `data_format=NHWC`")

@@ -12,7 +12,7 @@ import math
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from flags import config, field, tf_cnn_flags, tf_cnn_models
+from flags import config, field, tf_cnn_flags, tf_cnn_models, tf_cnn_rules
 from flags.problem import Problem, SettingError, wrong_setting
 from flags.tf_cnn_models import TheirModel
 from flags.tf_cnn_rates import rates_of
@@ -56,7 +56,7 @@ def translate(
     """Translates settings.
 
     Args:
-      flags: every flag of tf_cnn_benchmarks by name; `tf_cnn_flags.broken` found
+      flags: every flag of tf_cnn_benchmarks by name; `tf_cnn_rules.broken_rules` found
         nothing wrong with them.
       models: names of the models that there are here.
       gpus: whether this machine has GPUs.
@@ -66,7 +66,7 @@ def translate(
     """
     defaults = {name: row.default for name, row in tf_cnn_flags.FLAGS.items()}
     changed = {n: flags[n] for n, default in defaults.items() if flags[n] != default}
-    rules = tf_cnn_flags.IDLE_WITHOUT
+    rules = tf_cnn_rules.IDLE_WITHOUT
     idle = [p for rule in rules if (p := rule.problem(flags, changed))]
     used = {**flags, **{p.setting: defaults[p.setting] for p in idle}}
     dataset = _dataset(used)
@@ -124,15 +124,35 @@ def _model(
 def _data(run: TheirRun) -> dict[str, Any]:
     """The data set, and what is done to its images."""
     data: dict[str, Any] = {"data_name": "synthetic"}
-    if run.flags["data_dir"]:
-        data = {"data_name": run.dataset, "data_dir": run.flags["data_dir"]}
-        if run.dataset == "cifar10":
-            data["augment"] = run.flags["distortions"]
+    if folder := run.flags["data_dir"]:
+        if "input_preprocessor" not in config.all_flags():
+            words = "files are not prepared as in tf_cnn_benchmarks"
+            remedy = "leave it out for synthetic images, or use towers.train"
+            raise wrong_setting("data_dir", folder, words, remedy)
+        data = {"data_name": run.dataset, "data_dir": folder, **_images(run)}
     elif run.model.examples == 0:  # images
         data["synthetic_pixels"] = "unscaled"
     if run.dataset == "cifar10":
         data["num_classes"] = tf_cnn_models.CLASSES[run.dataset]
     return data | {"batch_size": run.batch_size}
+
+
+_OF_FILES = ("resize_method", "distort_color_in_yiq", "fuse_decode_and_crop")
+
+
+def _images(run: TheirRun) -> dict[str, Any]:
+    """What is done to images that are read."""
+    flags, defaults = run.flags, tf_cnn_flags.FLAGS
+    if run.dataset == "cifar10":
+        row = {"input_preprocessor": "tf_cnn_benchmarks_cifar"}
+        return {**row, "augment": flags["distortions"]}
+    if flags["input_preprocessor"] != "default":
+        row = {"input_preprocessor": flags["input_preprocessor"]}
+        return {**row, "background_class": True}
+    name = "tf_cnn_benchmarks_ml_perf" if flags["ml_perf"] else "tf_cnn_benchmarks"
+    images = {"input_preprocessor": name, "background_class": True}
+    changed = {n: flags[n] for n in _OF_FILES if flags[n] != defaults[n].default}
+    return {**images, "color_distortions": flags["distortions"], **changed}
 
 
 def _devices(run: TheirRun) -> dict[str, Any]:
@@ -180,6 +200,8 @@ def _length(run: TheirRun) -> dict[str, Any]:
     batches, epochs = run.flags["num_batches"], run.flags["num_epochs"]
     settings: dict[str, Any] = {"num_batches": run.num_steps(batches, epochs)}
     settings["stop_on_nan"] = False
+    if run.flags["backbone_model_path"]:
+        settings["init_checkpoint"] = run.flags["backbone_model_path"]
     if run.warmup_steps != DEFAULT_WARMUP:
         settings["num_warmup_batches"] = run.warmup_steps
     return settings

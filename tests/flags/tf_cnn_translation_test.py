@@ -2,6 +2,7 @@
 
 import os
 import shlex
+import unittest
 
 from absl.testing import parameterized
 
@@ -26,6 +27,9 @@ def settings(line, **options):
     return translated(line, **options).settings
 
 
+_READS_FILES = "input_preprocessor" in config.all_flags()
+
+
 class TranslationTest(parameterized.TestCase):
     def test_nothing_said(self):
         self.assertEqual(
@@ -37,6 +41,7 @@ class TranslationTest(parameterized.TestCase):
             f"--init_learning_rate=0.005 {_STARTS}",
         )
 
+    @unittest.skipUnless(_READS_FILES, "files are not read yet")
     def test_their_readme(self):
         """The line that README.md says to reach about 76 %."""
         line = (
@@ -49,7 +54,8 @@ class TranslationTest(parameterized.TestCase):
         self.assertEqual(
             translated(line, gpus=True).line,
             f"{_GPU} python -m towers.train --model=resnet50 --data_name=imagenet "
-            "--data_dir=/data/imagenet --batch_size=256 --device=gpu "
+            "--data_dir=/data/imagenet --input_preprocessor=tf_cnn_benchmarks "
+            "--background_class --nocolor_distortions --batch_size=256 --device=gpu "
             "--data_format=NCHW --variable_update=replicated --all_reduce_spec=psgpu "
             "--compact_gradient_transfer=true --gradient_factor=8.0 "
             "--batch_norm_averages=first_tower --num_batches=56302 --nostop_on_nan "
@@ -89,9 +95,6 @@ class TranslationTest(parameterized.TestCase):
         ("--num_warmup_batches=0", {"num_warmup_batches": 0}),
         ("--num_gpus=2 --variable_update=replicated", {"gradient_factor": 2.0}),
         ("--num_gpus=2", {"batch_norm_averages": "first_tower"}),
-        ("--data_dir=/x/cifar10 --model=resnet20", {"augment": False}),
-        ("--data_dir=/x/cifar10 --model=resnet20 --distortions", {"augment": True}),
-        ("--data_dir=/x/cifar10 --model=resnet20", {"num_classes": 11}),
         ("--model=inception3", {"model": "tf_cnn_inception3"}),
         ("--model=resnet50_v1.5", {"zero_gamma": False}),
         (
@@ -131,6 +134,56 @@ class TranslationTest(parameterized.TestCase):
     def test_settings(self, line, wanted):
         actual = settings(line)
         self.assertEqual({name: actual[name] for name in wanted}, wanted)
+
+    @parameterized.parameters(
+        (
+            "--data_dir=/x/cifar10 --model=resnet20",
+            {
+                "data_name": "cifar10",
+                "data_dir": "/x/cifar10",
+                "input_preprocessor": "tf_cnn_benchmarks_cifar",
+                "augment": False,
+                "num_classes": 11,
+            },
+        ),
+        ("--data_dir=/x/cifar10 --model=resnet20 --distortions", {"augment": True}),
+        (
+            "--data_dir=/x/imagenet",
+            {
+                "data_name": "imagenet",
+                "input_preprocessor": "tf_cnn_benchmarks",
+                "background_class": True,
+                "color_distortions": False,
+                "resize_method": None,
+                "synthetic_pixels": None,
+            },
+        ),
+        ("--data_dir=/x/imagenet --distortions", {"color_distortions": True}),
+        ("--data_dir=/x/imagenet --resize_method=area", {"resize_method": "area"}),
+        (
+            "--data_dir=/x --data_name=imagenet --ml_perf --nodistort_color_in_yiq",
+            {
+                "input_preprocessor": "tf_cnn_benchmarks_ml_perf",
+                "distort_color_in_yiq": False,
+            },
+        ),
+        (
+            "--data_dir=/x/imagenet --input_preprocessor=official_models_imagenet",
+            {
+                "input_preprocessor": "official_models_imagenet",
+                "color_distortions": None,
+            },
+        ),
+    )
+    @unittest.skipUnless(_READS_FILES, "files are not read yet")
+    def test_images_that_are_read(self, line, wanted):
+        actual = settings(line)
+        self.assertEqual({name: actual.get(name) for name in wanted}, wanted)
+
+    @unittest.skipIf(_READS_FILES, "files are read")
+    def test_files_are_refused(self):
+        with self.assertRaisesRegex(ValueError, "are not prepared as in tf_cnn_benchm"):
+            translated("--data_dir=/x/imagenet")
 
     @parameterized.parameters(
         ("", {"local_parameter_device": "gpu", "data_format": "NCHW"}),
