@@ -17,6 +17,7 @@ from models import (
     lstm_lm,
     mlp,
     mobilenet,
+    nasnet,
     ncf,
     official_resnet,
     overfeat,
@@ -71,6 +72,9 @@ MODELS: dict[str, Callable[[], Model]] = {
     "inception3": inception.inception3,
     "inception4": inception4.inception4,
     "mobilenet": mobilenet.mobilenet,
+    "nasnet_cifar10": nasnet.nasnet_cifar10,
+    "nasnet": functools.partial(nasnet.nasnet, nasnet.MOBILE),
+    "nasnetlarge": functools.partial(nasnet.nasnet, nasnet.LARGE),
     **{
         f"resnet{depth}": functools.partial(imagenet_resnet.imagenet_resnet, depth)
         for depth in (18, 34, 50, 101, 152)

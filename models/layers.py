@@ -61,6 +61,9 @@ class Layers(ImageLayers):
       tables: every table from which `embedding` looked up rows.
       lookup: (ids, table) -> rows if the table is in parts, else None.
       trains: a variable's name -> whether it is trained, rather than frozen.
+      progress: share of the training that is done, float32 scalar from 0 to 1, by the
+        examples before the step: equal on all towers, and in all their stages and
+        micro-batches.  1 outside of training.
 
     Args:
       seed: of dropout.
@@ -88,6 +91,7 @@ class Layers(ImageLayers):
         self.tables: list[tf.Tensor] = []
         self.lookup: Callable[[tf.Tensor, tf.Tensor], tf.Tensor | None] | None = None
         self.trains: Callable[[str], bool] = lambda name: True
+        self.progress: tf.Tensor | float = 1.0
 
     def dense(
         self,

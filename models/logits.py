@@ -38,7 +38,7 @@ class Logits(Protocol):
 
     shape: tf.TensorShape
 
-    def cross_entropy(self, labels: tf.Tensor) -> tf.Tensor:
+    def cross_entropy(self, labels: tf.Tensor, smoothing: float = 0.0) -> tf.Tensor:
         """As the function of this name, in float32."""
 
     def in_top_k(self, labels: tf.Tensor, k: int) -> tf.Tensor:
@@ -51,21 +51,29 @@ class Logits(Protocol):
         """The whole as one tensor, for predictions."""
 
 
-def cross_entropy(logits: Any, labels: tf.Tensor) -> tf.Tensor:
+def cross_entropy(logits: Any, labels: tf.Tensor, smoothing: float = 0.0) -> tf.Tensor:
     """Softmax cross entropy, in float32 whatever the compute dtype.
 
     Args:
       logits: float [batch, ..., classes], or `Logits`.
       labels: int [batch, ...], each in [0, classes).
+      smoothing: share of the label's probability that is divided among all classes
+        (Szegedy et al. 2016, arXiv:1512.00567).
 
     Returns:
       float32 [batch, ...].
     """
     if isinstance(logits, Logits):
-        return logits.cross_entropy(labels)
-    return tf.nn.sparse_softmax_cross_entropy_with_logits(
-        labels=labels, logits=tf.cast(logits, tf.float32), name="cross_entropy"
+        return logits.cross_entropy(labels, smoothing)
+    logits = tf.cast(logits, tf.float32)
+    entropy = tf.nn.sparse_softmax_cross_entropy_with_logits(
+        labels=labels, logits=logits, name="cross_entropy"
     )
+    if not smoothing:
+        return entropy
+    labels = tf.convert_to_tensor(labels)
+    of_label = tf.gather(logits, labels, batch_dims=labels.shape.rank)
+    return entropy + smoothing * (of_label - tf.reduce_mean(logits, -1))
 
 
 def in_top_k(logits: Any, labels: tf.Tensor, k: int) -> tf.Tensor:

@@ -119,17 +119,20 @@ def _check_part(name: str, x: Any) -> None:
         )
 
 
-def softmax_cross_entropy(outputs: Any, labels: tf.Tensor) -> tf.Tensor:
+def softmax_cross_entropy(
+    outputs: Any, labels: tf.Tensor, smoothing: float = 0.0
+) -> tf.Tensor:
     """Per-example cross entropy, in float32 whatever the compute dtype.
 
     Args:
       outputs: logits, float [batch, classes], or sharded (see `models.logits`).
       labels: int [batch], each in [0, classes).
+      smoothing: as of `models.logits.cross_entropy`.
 
     Returns:
       float32 [batch].
     """
-    return cross_entropy(outputs, labels)
+    return cross_entropy(outputs, labels, smoothing)
 
 
 def top_k_accuracy(outputs: Any, labels: tf.Tensor) -> dict[str, tf.Tensor]:

@@ -25,6 +25,7 @@ _LAYERS = {
     "conv, strided": (_IMAGES, lambda x, nn: nn.conv(x, 5, 1, 2)),
     "conv, padded": (_IMAGES, lambda x, nn: nn.conv(x, 5, 3, 2, padding="FIXED")),
     "conv, wide": ((2, 4, 4, 128), lambda x, nn: nn.conv(x, 128, 3)),
+    "depthwise_conv": (_IMAGES, lambda x, nn: nn.depthwise_conv(x, 3, 2)),
     "dense": (_ROWS, lambda x, nn: nn.dense(x, 6)),
     "dense, relu": (_ROWS, lambda x, nn: nn.dense(x, 6, activation=tf.nn.relu)),
     "dense, wide": ((16, 512), lambda x, nn: nn.dense(x, 512)),

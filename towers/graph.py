@@ -122,16 +122,14 @@ def _build(
 ) -> TrainGraph:
     placement, scaling = mode.placement, options.loss_scaling
     counters = train_steps.create_counters(placement.counters)
-    position = counters.position_before
-    with tf.device(placement.master), tf.name_scope("learning_rate"):
-        rate = update.learning_rate(tf.cast(position / source.num_examples, tf.float32))
+    rate, progress = _rate_and_progress(counters, source, update, mode, options=options)
     scale = LossScale(scaling, placement.master) if scaling else None
     peers = between_graph.of(mode, options.purpose)
     feed = _feed(source, mode, options, counters)
     spec = _train_spec(model, source, mode, options)
-    scalars, rounds = _scalars(feed, mode, scale, peers.count), options.accumulate_steps
+    scalars = _scalars(feed, mode, scale, peers.count, progress=progress)
     template, towers = copy_towers(
-        spec, feed.batches, mode, scalars=scalars, rounds=rounds
+        spec, feed.batches, mode, scalars=scalars, rounds=options.accumulate_steps
     )
     update.factors(template.trainable)
     builder = train_steps.StepBuilder(
@@ -179,6 +177,20 @@ def _build(
     )
 
 
+def _rate_and_progress(
+    counters: Counters,
+    source: Source,
+    update: Update,
+    mode: VariableUpdate,
+    *,
+    options: Options,
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """The learning rate of a step and its `nn.progress`, float32 scalars."""
+    with tf.device(mode.placement.master), tf.name_scope("learning_rate"):
+        epochs = tf.cast(counters.position_before / source.num_examples, tf.float32)
+        return update.learning_rate(epochs), tf.minimum(epochs / options.epochs, 1.0)
+
+
 def _initializer(mode: VariableUpdate, held: Mapping[str, tf.Variable]) -> tf.Operation:
     """The operation that gives variables and constants their initial values."""
     synced = {variable.ref() for variable in mode.synced}
@@ -209,13 +221,19 @@ def _feed(
 
 
 def _scalars(
-    feed: Feed, mode: VariableUpdate, scale: LossScale | None, clients: int
+    feed: Feed,
+    mode: VariableUpdate,
+    scale: LossScale | None,
+    clients: int,
+    *,
+    progress: tf.Tensor,
 ) -> list[dict[str, tf.Tensor]]:
     """Each tower's scalar inputs, besides its batch."""
     with tf.device(mode.placement.master), v1.name_scope(graph_names.INPUT):
         weights = feed.total_weights(joined=mode.joined, clients=clients)
     scaled = {"loss_scale": scale.value} if scale else {}
-    return [{"total_weight": weight, **scaled} for weight in weights]
+    shared = {"progress": progress, **scaled}
+    return [{"total_weight": weight, **shared} for weight in weights]
 
 
 def tower_spec(
@@ -280,8 +298,8 @@ def copy_towers(
       variables: creates the variables and reads them for each tower: a row of
         `VARIABLE_UPDATES`, or an object with its methods.
       scalars: for each tower, float32 inputs besides its batch: `total_weight`, by
-        which its sums are divided (1 leaves them sums), and `loss_scale`, if the loss
-        is scaled.
+        which its sums are divided (1 leaves them sums), `progress` in training, and
+        `loss_scale`, if the loss is scaled.
       rounds: number of equal parts in which a tower computes its batch.
       scope: prefix of the towers' names.
 

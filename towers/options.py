@@ -5,7 +5,7 @@ import dataclasses
 import tensorflow as tf
 
 from models.initial_values import InitialValues
-from models.validation import COUNT, check, one_of
+from models.validation import AT_LEAST_0, COUNT, check, one_of
 from towers.compute import sync_batch_norm
 from towers.gradients.exchange import GradientExchange
 from towers.layout.shards import Shards
@@ -27,6 +27,7 @@ class Options:
       variable_update: a row of `modes.VARIABLE_UPDATES`.
       exchange: the settings of gradient exchange that the mode reads.
       limit: how many examples of the stream to train on; None for all.
+      epochs: length of the training, of which `nn.progress` is the share that is done.
       xla_compile: whether XLA compiles each tower as a whole.
       pipeline: how towers are cut into stages and micro-batches; None if they are not.
       accumulate_steps: batches of `batch_size` that a tower computes one after another
@@ -50,6 +51,7 @@ class Options:
     variable_update: str = DEFAULT
     exchange: GradientExchange = GradientExchange()  # noqa: RUF009 - frozen
     limit: int | None = None
+    epochs: float = 1.0
     xla_compile: bool = False
     pipeline: Pipeline | None = None
     accumulate_steps: int = 1
@@ -67,6 +69,7 @@ class Options:
             self,
             batch_size=COUNT,
             accumulate_steps=COUNT,
+            epochs=AT_LEAST_0,
             data_format=one_of(("NHWC", "NCHW")),
             batch_norm=one_of(sync_batch_norm.BATCH_NORM),
             batch_norm_averages=one_of(("all_towers", "first_tower")),

@@ -131,9 +131,8 @@ def make(
     model = findings.get(lambda: get_model(config.model.model))
     where = findings.get(lambda: placement_of(config, cluster))
     exchange = where and findings.get(lambda: _exchange(config, where))
-    sources = model and findings.get(
-        lambda: (find_sources or sources_of)(config, model)
-    )
+    find = find_sources or sources_of
+    sources = model and findings.get(lambda: find(config, model))
     if model:
         fit = functools.partial(_check_data, where=where, cluster=cluster)
         findings.get(lambda: fit(config, model, sources and sources[0]))
@@ -167,6 +166,7 @@ def make(
             variable_update=mode,
             exchange=exchange,
             limit=limit,
+            epochs=epochs,
             pipeline=pipeline,
             **_chosen(config, where.kind, images=model.inputs.has_images),
         ),

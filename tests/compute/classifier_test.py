@@ -4,6 +4,7 @@ import numpy as np
 import tensorflow as tf
 from absl.testing import parameterized
 
+from models import logits
 from models.logits import Product
 from tests import arrays
 from towers.compute import classifier
@@ -65,15 +66,14 @@ class ShardedClassifierTest(parameterized.TestCase):
         transposed=(False, True),
         bias=(False, True),
         scale=(1.0, 300.0),
+        smoothing=(0.0, 0.2),
     )
-    def test_loss_and_gradients(self, sizes, transposed, bias, scale):
+    def test_loss_and_gradients(self, sizes, transposed, bias, scale, smoothing):
         with tf.Graph().as_default():
             both = _Both(*sizes, transposed=transposed, bias=bias, scale=scale)
             weights = tf.range(1.0, _ROWS + 1.0)
-            whole = tf.nn.sparse_softmax_cross_entropy_with_logits(
-                labels=both.labels, logits=both.whole
-            )
-            pieces = both.spread.cross_entropy(both.labels)
+            whole = logits.cross_entropy(both.whole, both.labels, smoothing)
+            pieces = both.spread.cross_entropy(both.labels, smoothing)
             (whole_loss, *ones), (other, *others) = _run(
                 [
                     [loss, *tf.gradients(tf.reduce_sum(loss * weights), both.weights)]

@@ -34,6 +34,10 @@ MULTIPLY_ADDS = {
     "googlenet": 1.58,
     "inception3": 5.713,
     "mobilenet": 0.301,
+    # With the auxiliary head.
+    "nasnet_cifar10": 0.5443 + 0.0024,
+    "nasnet": 0.564 + 0.0034,
+    "nasnetlarge": 23.8 + 0.0136,
     "inception4": 12.305,
     "resnet18": 1.814,
     "resnet34": 3.664,

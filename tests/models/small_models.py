@@ -25,6 +25,8 @@ SHAPES = {
     "overfeat": (79, 79, 3),
     "googlenet": (32, 32, 3),
     "mobilenet": (64, 64, 3),
+    "nasnet_cifar10": (16, 16, 3),
+    "nasnet": (80, 80, 3),
     "inception4": (75, 75, 3),
     "tf_cnn_inception3": (75, 75, 3),
     "resnet18": (64, 64, 3),
@@ -42,7 +44,7 @@ SHAPES = {
 
 # Rows made of the same blocks as another, only wider.
 _WIDER = [
-    "densenet100_k24",
+    *("densenet100_k24", "nasnetlarge"),
     *("lstm_lm_medium", "lstm_lm_large"),
     *(f"gpt2_{size}" for size in ("124m", "355m", "774m", "1.5b")),
 ]

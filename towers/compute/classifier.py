@@ -120,10 +120,12 @@ class ShardedLogits:
     __truediv__ = __rtruediv__ = __pow__ = __rpow__ = __matmul__ = _refuse
     __lt__ = __le__ = __gt__ = __ge__ = _refuse
 
-    def cross_entropy(self, labels: tf.Tensor) -> tf.Tensor:
+    def cross_entropy(self, labels: tf.Tensor, smoothing: float = 0.0) -> tf.Tensor:
         """As `models.logits.cross_entropy`."""
         flat = tf.reshape(labels, [-1])
-        pieces = [self._softmax(index, flat) for index in range(len(self._weights))]
+        pieces = [
+            self._softmax(index, flat, smoothing) for index in range(len(self._weights))
+        ]
         top = tf.reduce_max([piece.top for piece in pieces], 0)
         total = deterministic_sum.sum_in_order(
             [piece.total * tf.exp(piece.top - top) for piece in pieces]
@@ -190,13 +192,15 @@ class ShardedLogits:
         is_here = tf.logical_and(column >= 0, column < logits.shape[1])
         return tf.where(is_here, column, 0), is_here
 
-    def _softmax(self, index: int, labels: tf.Tensor) -> "_Softmax":
+    def _softmax(self, index: int, labels: tf.Tensor, smoothing: float) -> "_Softmax":
         """A device's share of the softmax.
 
-        The largest logits only keep sums in range; the cross-entropy does not depend on
+        With smoothing, a share of the label's logit is that of the mean of all.  The
+        largest logits only keep sums in range; the cross-entropy does not depend on
         them, so they are constants for the gradient.
         """
         logits, weights = self._logits()[index], self._weights[index]
+        smoothed = smoothing / self.shape[-1]
         column, is_here = self._column(labels, index, logits)
         inputs = [self._rows, weights.kernel]
         inputs += [] if weights.bias is None else [weights.bias]
@@ -208,12 +212,17 @@ class ShardedLogits:
             del tensors
             total = tf.reduce_sum(tf.exp(logits - top[:, None]), 1)
             label = tf.where(is_here, tf.gather(logits, column, batch_dims=1), 0.0)
+            if smoothing:
+                label += smoothed * tf.reduce_sum(logits, 1) - smoothing * label
 
             def backward(of_total: tf.Tensor, of_label: tf.Tensor) -> list[tf.Tensor]:
                 with tf.device(shard(index)):
                     error = tf.exp(logits - top[:, None]) * of_total[:, None]
                     places = tf.stack([tf.range(tf.size(column)), column], 1)
                     label_gradient = tf.where(is_here, of_label, 0.0)
+                    if smoothing:
+                        error += smoothed * of_label[:, None]
+                        label_gradient *= 1.0 - smoothing
                     error = tf.tensor_scatter_nd_add(error, places, label_gradient)
                     return self._gradients(index, tf.cast(error, self._rows.dtype))
 

@@ -268,6 +268,8 @@ def _run(
     nn.joined = exchanges.joined(task.joined)
     nn.lookup, nn.trains = variables.lookup, variables.trains
     nn.initial_values = task.initial_values
+    if task.training:
+        nn.progress = batch["progress"]
     x = task.model.inputs.prepare(batch["features"], nn)
     with running(task, variables):
         return nn, task.model.run(x, nn)
@@ -317,10 +319,7 @@ def _try(task: TowerSpec, features: Any) -> tuple[Layers, Any]:
         lambda *_, **options: None, {}, first=task.training
     )
     with TracedGraph(variables).as_default():
-        batch = {
-            "features": nests.placeholders("features", features),
-            "first": v1.placeholder(tf.int64, []),
-        }
+        batch = nests.batch_placeholders(features, ())
         return _run(task, batch, variables, StatisticsExchanges())
 
 

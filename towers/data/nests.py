@@ -57,21 +57,23 @@ def placeholders(kind: str, specs: Any) -> Any:
 
 
 def batch_placeholders(features: Any, labels: Any) -> dict[str, Any]:
-    """The placeholders of a batch and of the total weight, in the current graph.
+    """The placeholders of a tower's inputs, but for `loss_scale`, in the current graph.
 
     Args:
       features: nest of `tf.TensorSpec`s [batch, ...].
       labels: nest of `tf.TensorSpec`s [batch, ...].
 
     Returns:
-      nests `features` and `labels`; float32 `weights` [batch] and `total_weight` [];
-      int64 `first` [], the index of the first example.
+      nests `features` and `labels`; float32 `weights` [batch], `total_weight` [] and
+      `progress` [], as `nn.progress` has it; int64 `first` [], the index of the first
+      example.
     """
     return {
         "features": placeholders("features", features),
         "labels": placeholders("labels", labels),
         "weights": v1.placeholder(tf.float32, [batch_size(features)], "weights"),
         "total_weight": v1.placeholder(tf.float32, [], "total_weight"),
+        "progress": v1.placeholder(tf.float32, [], "progress"),
         "first": v1.placeholder(tf.int64, [], "first"),
     }
 

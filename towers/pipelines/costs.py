@@ -235,6 +235,7 @@ def _inputs(work: TowerToCut, device: str) -> dict[str, tf.Tensor]:
             **batch.tensors(),
             "total_weight": tf.constant(float(size)),
             "loss_scale": tf.constant(1.0),
+            "progress": tf.constant(1.0),
         }
 
 

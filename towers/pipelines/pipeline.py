@@ -271,7 +271,7 @@ class _Stamp:
         site = site._replace(devices=site.devices[: pipeline.stages])
         self.devices = site.devices
         inputs: dict[str, Value] = {f"read/{k}": read for k, read in site.reads.items()}
-        scalars = ("total_weight", "loss_scale")
+        scalars = ("total_weight", "loss_scale", "progress")
         inputs |= {name: site.inputs[name] for name in scalars if name in site.inputs}
         with tf.name_scope(site.scope) as self.scope:
             micro_batches = _split(site, pipeline.micro_batches)

@@ -10,7 +10,7 @@ Pieces are connected by the named values of a micro-batch:
 | name                     | is                                                      |
 |--------------------------|---------------------------------------------------------|
 | `features`, `labels`     | the batch, as `tower.trace` has it; and `weights`,      |
-|                          | `total_weight`, `first`, `loss_scale`                   |
+|                          | `total_weight`, `first`, `loss_scale`, `progress`       |
 | `read/<variable>`        | a variable's value                                      |
 | `x<n>/<i>`, `dx<n>/<i>`  | the i-th tensor that enters segment n; its gradient     |
 | `saved<n>/<tensor>`      | an activation of segment n                              |
@@ -205,6 +205,8 @@ class _Open:
             )
             self._nn.lookup = variables.lookup
             self._nn.trains = variables.trains
+            if task.training:
+                self._nn.progress = self.given["progress"]
             self._nn.initial_values = task.initial_values
             self._sent = StatisticsExchanges()
             self._nn.joined = self._sent.joined(task.joined)

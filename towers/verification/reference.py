@@ -142,12 +142,15 @@ def _on_its_rows(
     update = dataclasses.replace(
         subject.update, learning_rate=lambda epochs: rate(epochs * count)
     )
+    options = subject.options
+    options = dataclasses.replace(options, epochs=options.epochs / count)
     return [
         _trained(
             dataclasses.replace(
                 subject,
                 source=_Rows(subject.source, tower, count),
                 update=update,
+                options=options,
                 global_batch=subject.global_batch // count,
             ),
             pieces,
