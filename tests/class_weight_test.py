@@ -66,7 +66,7 @@ class StepsTest(parameterized.TestCase):
         changes = _changes(_trainer(examples, class_weight=_OF_CLASS, **_WAYS[way]))
         self.assertLess(trainer.difference(_of_one(), changes), 1e-5)
 
-    @parameterized.parameters(*_WAYS, "independent")
+    @parameterized.parameters(*_WAYS, "independent", "staged", "relaxed")
     def test_they_are_those_of_sample_weights(self, way):
         options = _WAYS.get(way, dict(towers=2, variable_update=way))
         plain = from_arrays(_FEATURES, _LABELS)
@@ -74,6 +74,35 @@ class StepsTest(parameterized.TestCase):
         trained = _trainer(plain, class_weight=_OF_CLASS, **options).start()
         other = _trainer(weighted, **options).start()
         trainer.assert_same_bits(trained.steps(3), other.steps(3))
+
+    def test_asynchronous_towers(self):
+        """One takes steps in a fixed order; each of two has the loss of its batch."""
+        plain = from_arrays(_FEATURES, _LABELS)
+        weighted = from_arrays(_FEATURES, _LABELS, _OF_EXAMPLES)
+        apart = dict(variable_update="asynchronous")
+        by_class = _trainer(plain, class_weight=_OF_CLASS, **apart).start()
+        by_example = _trainer(weighted, **apart).start()
+        trainer.assert_same_bits(by_class.steps(3), by_example.steps(3))
+        losses = []
+        for examples, options in (
+            (plain, dict(class_weight=_OF_CLASS)),
+            (weighted, dict()),
+        ):
+            of_two = _trainer(examples, towers=2, **apart, **options).start()
+            towers_ = of_two.train.towers
+            run = of_two.session.make_callable([t.loss for t in towers_])
+            # Either tower may get the first batch.
+            losses.append(sorted(run() + run()))
+        np.testing.assert_array_equal(*losses)
+
+    def test_a_resumed_run_is_the_one_that_went_on(self):
+        folder = self.create_tempdir().full_path
+        options = dict(towers=4, class_weight=_OF_CLASS)
+        whole = _trainer(from_arrays(_FEATURES, _LABELS), **options).start()
+        whole.steps(2)
+        whole.save(folder)
+        resumed = _trainer(from_arrays(_FEATURES, _LABELS), **options).start(folder)
+        trainer.assert_same_bits(resumed.steps(5), whole.steps(5))
 
     @parameterized.parameters("arrays", "source")
     def test_sample_weights_are_multiplied(self, kind):

@@ -110,10 +110,17 @@ def ended(*flags: str, data_dir: str, **how: Any) -> dict[str, list[str]]:
     Returns:
       "job index" -> the lines that the task printed.
     """
-    ends = manual_tasks(_ALONE, flags, how, data_dir=data_dir)
+    ends = all_ends(*flags, data_dir=data_dir, **how)
     for name, (status, lines) in ends.items():
         assert status == 0, (name, status, lines)
     return {name: lines for name, (_, lines) in ends.items()}
+
+
+def all_ends(
+    *flags: str, data_dir: str, **how: Any
+) -> dict[str, tuple[int, list[str]]]:
+    """As `ended`, whatever the statuses: each task's status and its lines."""
+    return manual_tasks(_ALONE, flags, how, data_dir=data_dir)
 
 
 def tell(value: Any) -> NoReturn:

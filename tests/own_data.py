@@ -53,6 +53,12 @@ def damaged(split):
     return from_source(Squares(50, raises=33))
 
 
+def broken(split):
+    """Examples of which one ends the process that reads it."""
+    del split
+    return from_source(Squares(48, exits=33), workers=2)
+
+
 def other(split):
     """Examples that the model does not read."""
     return from_arrays({"i": np.zeros([5, 2]), "n": np.zeros([5])}, np.arange(5))
