@@ -63,7 +63,7 @@ class TheirModel(NamedTuple):
     here: str
     batch_size: int = 32
     rates: Rates = _CONSTANT
-    settings: tuple[tuple[str, str | bool], ...] = ()
+    settings: tuple[tuple[str, str | bool | float], ...] = ()
     examples: int = 0
 
 
@@ -88,6 +88,9 @@ _STARTS = (
     ("conv_initializer", "lecun_normal"),
     ("dense_initializer", "truncated_normal"),
 )
+
+# What recipes of NASNets have, and tf_cnn_benchmarks has not.
+_PLAIN = (("ema_decay", 0.0), ("gradient_clip_norm", 0.0))
 
 
 def _model(here: str, batch_size: int = 32, rates: Rates = _CONSTANT) -> TheirModel:
@@ -119,8 +122,8 @@ MODELS: Mapping[str, Mapping[str, TheirModel]] = {
             for suffix in ("", "_v2")
         },
         "mobilenet": TheirModel("mobilenet"),
-        "nasnet": TheirModel("nasnet"),
-        "nasnetlarge": TheirModel("nasnetlarge", 16),
+        "nasnet": TheirModel("nasnet", settings=_PLAIN),
+        "nasnetlarge": TheirModel("nasnetlarge", 16, settings=_PLAIN),
         "ncf": TheirModel("ncf", 2048, Rates((0.0005,)), examples=99_308_850),
     },
     "cifar10": {
@@ -137,6 +140,6 @@ MODELS: Mapping[str, Mapping[str, TheirModel]] = {
             name: _model(name, 64, _DENSENET)
             for name in ("densenet40_k12", "densenet100_k12", "densenet100_k24")
         },
-        "nasnet": TheirModel("nasnet_cifar10", rates=Rates((0.025,))),
+        "nasnet": TheirModel("nasnet_cifar10", 32, Rates((0.025,)), _PLAIN),
     },
 }
