@@ -181,7 +181,7 @@ class TrainingFlags:
         None,
         "your function that returns a list of callbacks, each a "
         "tf.compat.v1.train.SessionRunHook: path/to/file.py:function or "
-        "package.module:function",
+        "package.module:function; --eval, which takes no steps, does not call it",
         unset="none",
     )
 

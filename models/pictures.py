@@ -7,7 +7,8 @@
 They have axes only if matplotlib is installed (`pip install 'towers[plot]'`).
 """
 
-from collections.abc import Callable
+import io
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -102,6 +103,41 @@ def enlarged(image: np.ndarray, least: int) -> np.ndarray:
     """An image [height, width, channels] of larger pixels, of `least` or more rows."""
     factor = -(-least // image.shape[0])
     return image.repeat(factor, 0).repeat(factor, 1)
+
+
+def has_matplotlib() -> bool:
+    """Whether `line_chart_png` can draw."""
+    return Figure is not None
+
+
+def line_chart_png(
+    xs: Sequence[float],
+    ys: Sequence[float],
+    *,
+    title: str,
+    labels: tuple[str, str],
+    mark: float | None = None,
+) -> bytes:
+    """A line over a logarithmic horizontal axis as a PNG file, drawn by matplotlib.
+
+    Args:
+      xs: above 0, ascending.
+      ys: finite, one for each.
+      title: above the chart.
+      labels: of the horizontal and the vertical axis.
+      mark: an x at which a vertical line is drawn.
+    """
+    figure = Figure(figsize=(6.4, 4.0), layout="constrained")
+    axes = figure.subplots()
+    axes.plot(xs, ys)
+    axes.set(xscale="log", title=title, xlabel=labels[0], ylabel=labels[1])
+    if mark is not None:
+        axes.axvline(mark, color="red", linestyle="dashed", label=f"{mark:.3g}")
+        axes.legend()
+    axes.grid(alpha=0.3)
+    file = io.BytesIO()
+    figure.savefig(file, format="png", dpi=100)
+    return file.getvalue()
 
 
 def _pixels(image: np.ndarray) -> np.ndarray:

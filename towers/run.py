@@ -140,6 +140,7 @@ def prepare(plan: Plan, console: Console, lock: Lock | None = None) -> Prepared:
             memory_limits.of_process(),
             console,
             prefetch=0 if synthetic else plan.config.data.datasets_prefetch_buffer_size,
+            holds=plan.config.output.async_checkpoint,
         )
     for line in report.header(describe.header(plan, prepared.built)):
         console(line)

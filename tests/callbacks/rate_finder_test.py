@@ -1,12 +1,14 @@
 """The rate finder finds where the loss falls, and leaves the run unchanged."""
 
 import os
+from unittest import mock
 from xml.etree import ElementTree
 
 import numpy as np
 import tensorflow as tf
 from absl.testing import parameterized
 
+from models import pictures
 from models.model import Images, Model, Recipe, Schedule
 from tests import trainer
 from tests.callbacks import metric_runs
@@ -50,6 +52,23 @@ class RateFinderTest(metric_runs.MetricRuns):
             f"RateFinder: the loss falls fastest at a rate of {finder.suggestion:.3g},"
         )
         self.assertLen([line for line in lines if line.startswith(wanted)], 1)
+
+    def test_a_png_file(self):
+        path = f"{self.directory}/rates.png"
+        if not pictures.has_matplotlib():
+            self.skipTest("matplotlib is not installed")
+        self.train(RateFinder(path, steps=20), num_gpus=1)
+        with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+            pixels = session.run(tf.io.decode_png(tf.io.read_file(path)))
+        self.assertEqual(pixels.shape[:2], (400, 640))
+        self.assertGreater(pixels.std(), 1)
+
+    def test_a_png_file_without_matplotlib(self):
+        with (
+            mock.patch.object(pictures, "Figure", None),
+            self.assertRaisesRegex(ValueError, r"a.png needs matplotlib .*\.svg$"),
+        ):
+            RateFinder("a.png")
 
     @parameterized.parameters(
         dict(),

@@ -51,6 +51,11 @@ class EstimateTest(parameterized.TestCase):
         more = step_memory.estimate(train, prefetch=3) - step_memory.estimate(train)
         self.assertBetween(more, 3 * _IMAGES, 3 * _IMAGES * 1.2)
 
+    def test_values_that_are_held_while_they_are_written(self):
+        train = _graph()
+        more = step_memory.estimate(train, holds=True) - step_memory.estimate(train)
+        self.assertBetween(more, 2 * _WEIGHTS, 2 * _WEIGHTS * 1.01)  # and momentum
+
     @parameterized.parameters((0, 2), (1, 1))
     def test_of_towers_that_compute_together_or_in_turn(self, at_a_time, computing):
         train = _graph(towers=2, at_a_time=at_a_time or 2)

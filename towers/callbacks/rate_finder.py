@@ -2,11 +2,12 @@
 
 import os
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import tensorflow as tf
 
+from models import pictures
 from towers.callbacks.base import NEVER, Callback, TrainingRun
 from towers.callbacks.line_chart import line_chart
 from towers.callbacks.rate_adjustment import RateAdjustment
@@ -28,8 +29,9 @@ class RateFinder(Callback):
     from a checkpoint has no test.
 
     Args:
-      path: of the picture, an SVG file; `rates.svg` in the run's `train_dir` by
-        default, or in the current folder.
+      path: of the picture, an SVG file, or a PNG file if it ends in `.png`, which needs
+        matplotlib; `rates.svg` in the run's `train_dir` by default, or in the current
+        folder.
       lowest: rate of the first step.
       highest: rate of the last step.
       steps: number of steps, at most that of the training.
@@ -40,7 +42,8 @@ class RateFinder(Callback):
       suggestion: the rate at which the loss falls fastest; None if it never falls.
 
     Raises:
-      ValueError: not 0 < lowest < highest, or `steps` is below 3.
+      ValueError: not 0 < lowest < highest, `steps` is below 3, or there is no
+        matplotlib for a PNG file.
     """
 
     def __init__(
@@ -58,6 +61,14 @@ class RateFinder(Callback):
             )
         if steps < 3:
             raise ValueError(f"RateFinder: steps is {steps}, and must be at least 3")
+        self._chart: Callable[..., str | bytes] = line_chart
+        if path and path.endswith(".png"):
+            if not pictures.has_matplotlib():
+                raise ValueError(
+                    f"RateFinder: {path} needs matplotlib (the extra `plot`); "
+                    "install it, or write a path that ends in .svg"
+                )
+            self._chart = pictures.line_chart_png
         self._path = path
         self._range, self._steps = (lowest, highest), steps
         self.rates: list[float] = []
@@ -130,7 +141,7 @@ class RateFinder(Callback):
         if self.suggestion is not None:
             finding = f"the loss falls fastest at a rate of {self.suggestion:.3g}"
         log(f"RateFinder: {finding}, and is lowest at {best:.3g}; {path} shows it")
-        chart = line_chart(
+        chart = self._chart(
             self.rates,
             self.losses,
             title="Loss while the learning rate grows",

@@ -16,6 +16,7 @@ from towers.compute.tower import Template
 from towers.data import nests
 from towers.errors.memory_limits import Limit
 from towers.graph import AnyTemplate, TrainGraph
+from towers.layout import parts
 from towers.pipelines import liveness
 
 v1 = tf.compat.v1
@@ -36,6 +37,7 @@ def check(
     console: Callable[[str], None],
     *,
     prefetch: int = 0,
+    holds: bool = False,
 ) -> None:
     """Warns if a step may not fit into memory.
 
@@ -44,13 +46,14 @@ def check(
       limits: of this process, from `memory_limits`.
       console: takes a line if memory may not be enough.
       prefetch: steps whose batches are kept ready.
+      holds: whether a checkpoint's values are held while a thread writes them.
 
     Raises:
       ValueError: memory is certainly not enough.
     """
     if not limits:
         return
-    need = estimate(train, prefetch=prefetch)
+    need = estimate(train, prefetch=prefetch, holds=holds)
     hardest = min(limits, key=lambda limit: limit.most)
     if _SURELY * need > hardest.most:
         needed = (
@@ -67,12 +70,13 @@ def check(
         )
 
 
-def estimate(train: TrainGraph, *, prefetch: int = 0) -> int:
+def estimate(train: TrainGraph, *, prefetch: int = 0, holds: bool = False) -> int:
     """Bytes that variables and one step take.
 
     Args:
       train: the graph.
       prefetch: steps whose batches are kept ready.
+      holds: whether a checkpoint's values are held while a thread writes them.
     """
     template, count = train.template, len(train.towers)
     peak, gradients = _of_tower(template)
@@ -80,7 +84,8 @@ def estimate(train: TrainGraph, *, prefetch: int = 0) -> int:
         peak += gradients
     computing = at_a_time(template, train.placement) or count
     towers = computing * peak + (count - computing) * gradients
-    return _variables(train) + towers + (1 + prefetch) * _batches(train)
+    batches = (1 + prefetch) * _batches(train)
+    return _variables(train) + towers + batches + holds * _saved(train)
 
 
 def _of_tower(template: AnyTemplate) -> tuple[int, int]:
@@ -103,9 +108,18 @@ def _variables(train: TrainGraph) -> int:
     """Bytes of all replicas, slots and averages."""
     with train.graph.as_default():
         held = v1.global_variables() + v1.local_variables()
-    return sum(
-        v.shape.num_elements() * v.dtype.size for v in held if v.shape.rank is not None
-    )
+    return sum(map(_size, held))
+
+
+def _saved(train: TrainGraph) -> int:
+    """Bytes of the variables in a checkpoint."""
+    return sum(_size(v) for whole in train.saved.values() for v in parts.each(whole))
+
+
+def _size(variable: tf.Variable) -> int:
+    if variable.shape.rank is None:
+        return 0
+    return variable.shape.num_elements() * variable.dtype.size
 
 
 def _batches(train: TrainGraph) -> int:
