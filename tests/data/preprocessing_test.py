@@ -5,7 +5,7 @@ import tensorflow as tf
 from absl.testing import parameterized
 
 from models.uniform import example_uniform
-from towers.data import preprocessing
+from towers.data import image_windows, preprocessing
 from towers.data.preprocessing import DRAWS, PREPROCESSING
 
 v1 = tf.compat.v1
@@ -147,7 +147,7 @@ class PreprocessingTest(parameterized.TestCase, tf.test.TestCase):
     def test_imagenet_evaluation_of_the_usual_size_is_a_crop(self):
         x = _images(2, (256, 256, 3))
         y = _run(
-            lambda: preprocessing.imagenet_evaluation(tf.constant(x), (224, 224, 3))
+            lambda: image_windows.imagenet_evaluation(tf.constant(x), (224, 224, 3))
         )
         self.assertAllClose(y, x[:, 16:240, 16:240] / 127.5 - 1, atol=1e-3)
 
@@ -175,7 +175,7 @@ class PreprocessingTest(parameterized.TestCase, tf.test.TestCase):
 
     def test_imagenet_evaluation_keeps_proportions(self):
         x = _coordinates(1, 40, 100).astype(np.float32)
-        y = _run(lambda: preprocessing.imagenet_evaluation(tf.constant(x), (20, 20, 3)))
+        y = _run(lambda: image_windows.imagenet_evaluation(tf.constant(x), (20, 20, 3)))
         # 35 of 40 rows, from 2.5 on, and as many columns around the middle, 50.
         self.assertAllClose(y[0, :, 0, 0], np.linspace(2.5, 36.5, 20), atol=1e-3)
         self.assertAllClose(y[0, 0, :, 1], np.linspace(32.5, 66.5, 20), atol=1e-3)
@@ -184,7 +184,7 @@ class PreprocessingTest(parameterized.TestCase, tf.test.TestCase):
         count, height, width = 500, 60, 90
         x = _coordinates(count, height, width).astype(np.float32)
         y = _run(
-            lambda: preprocessing.imagenet_training(
+            lambda: image_windows.imagenet_training(
                 tf.constant(x), (16, 16, 3), _draws(count)
             )
         )
@@ -218,7 +218,7 @@ class PreprocessingTest(parameterized.TestCase, tf.test.TestCase):
         """The last sample of a window at an edge may be rounded to beyond the image."""
         x = np.full((64, height, width, 1), 200, np.uint8)
         y = _run(
-            lambda: preprocessing.imagenet_training(
+            lambda: image_windows.imagenet_training(
                 tf.constant(x), (size, size, 1), _draws(64)
             )
         )

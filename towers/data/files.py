@@ -5,22 +5,18 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
 from models import user_errors
 from towers.data import examples, source_worker
 from towers.data.examples import AUGMENT_DRAWS, Examples, Parts
+from towers.data.record_index import RecordIndex
 
 v1 = tf.compat.v1
 
 _plain = tf.autograph.experimental.do_not_convert
 
 _RECORDS = re.compile(r"\.tfrecords?(-\d+-of-\d+)?$")
-
-# Bytes of a TFRecord file before a record (its length, and a checksum of that) and
-# around it (also its own checksum).
-_BEFORE, _AROUND = 8, 16
 
 
 def from_files(
@@ -62,7 +58,7 @@ def from_files(
             f"from_files: {names[is_record.index(True)]} holds records, and "
             f"{names[is_record.index(False)]} is no .tfrecord; read them apart"
         )
-    files = _Records(names) if all(is_record) else _Whole(names)
+    files = _records(names) if all(is_record) else _Whole(names)
     return _examples(files, parse, augment, num_classes)
 
 
@@ -82,7 +78,7 @@ def from_records(spans: Sequence[Any], parse: Callable[[tf.Tensor], Any]) -> Exa
         if not os.path.isfile(name):
             raise ValueError(f"there is no file {name}")
     cuts = [(span.skip, span.take) for span in spans]
-    return _examples(_Records(names, cuts), parse, None, None)
+    return _examples(RecordIndex(names, cuts), parse, None, None)
 
 
 def _examples(
@@ -91,7 +87,7 @@ def _examples(
     augment: Callable[..., Any] | None,
     num_classes: int | None,
 ) -> Examples:
-    """What `from_files` returns, of `_Whole` or `_Records`."""
+    """What `from_files` returns, of `_Whole` or `RecordIndex`."""
 
     def read(number: tf.Tensor) -> Parts:
         return _parsed("parse", parse, files.read(number))
@@ -117,7 +113,7 @@ def _examples(
             lambda: tf.data.Dataset.range(files.count).map(
                 _plain(read), num_parallel_calls=tf.data.AUTOTUNE, deterministic=True
             ),
-            lambda number: f"from_files: {files.place(number)}",
+            lambda number: f"from_files: {files.where(number)}",
         ),
     )
 
@@ -133,76 +129,21 @@ class _Whole:
         """The path of the example of this number."""
         return tf.gather(tf.constant(self._names), number)
 
-    def place(self, number: int) -> str:
+    def where(self, number: int) -> str:
         """Where an example is, in words."""
         return self._names[number]
 
 
-class _Records:
+def _records(names: list[str]) -> RecordIndex:
     """The records of TFRecord files.
-
-    Args:
-      names: of the files.
-      cuts: for each file, records to skip, and to take after them, -1 for all.
 
     Raises:
       ValueError: a file ends within a record, or there is none.
     """
-
-    def __init__(self, names: list[str], cuts: Sequence[tuple[int, int]] = ()):
-        self._names = names
-        self._skipped = [skip for skip, _ in cuts] or [0] * len(names)
-        offsets = [_offsets(name) for name in names]
-        for index, (skip, take) in enumerate(cuts):
-            offsets[index] = offsets[index][skip:][: take if take >= 0 else None]
-        self._first = np.cumsum([0, *map(len, offsets)])
-        self._offsets = np.concatenate(offsets)
-        self.count = len(self._offsets)
-        if not self.count:
-            raise ValueError(f"from_files: {names[0]} holds no records")
-
-    def read(self, number: tf.Tensor) -> tf.Tensor:
-        """The record of this number."""
-        after = tf.constant(self._first[1:])
-        file = tf.searchsorted(after, number[None], side="right")[0]
-        records = tf.raw_ops.TFRecordDatasetV2(
-            filenames=tf.gather(tf.constant(self._names), file)[None],
-            compression_type="",
-            buffer_size=tf.constant(0, tf.int64),
-            byte_offsets=tf.gather(tf.constant(self._offsets), number)[None],
-        )
-        types = {"output_types": [tf.string], "output_shapes": [[]]}
-        first = tf.raw_ops.TakeDataset(
-            input_dataset=records, count=tf.constant(1, tf.int64), **types
-        )
-        return tf.raw_ops.DatasetToSingleElement(dataset=first, **types)[0]
-
-    def place(self, number: int) -> str:
-        """Where an example is, in words."""
-        file = int(np.searchsorted(self._first, number, side="right")) - 1
-        record = number - self._first[file] + self._skipped[file]
-        return f"record {record} of {self._names[file]}"
-
-
-def _offsets(name: str) -> np.ndarray:
-    """The byte offsets of the records of a TFRecord file.
-
-    Raises:
-      ValueError: it ends within a record.
-    """
-    begins, offset, size = [], 0, os.path.getsize(name)
-    with open(name, "rb") as file:
-        while offset < size:
-            begins.append(offset)
-            file.seek(offset)
-            length = int.from_bytes(file.read(_BEFORE), "little")
-            offset += length + _AROUND
-    if offset != size:
-        raise ValueError(
-            f"from_files: record {len(begins) - 1} of {name} is not whole; make the "
-            "file again (compressed ones are not read)"
-        )
-    return np.array(begins, np.int64)
+    try:
+        return RecordIndex(names)
+    except ValueError as error:
+        raise ValueError(f"from_files: {error}") from error
 
 
 def _parsed(what: str, function: Callable[..., Any], *arguments: Any) -> Parts:

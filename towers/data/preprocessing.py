@@ -9,14 +9,17 @@ from random numbers of that example:
     features = row.training(images, shape, draws)
 
 so augmentation does not depend on the batch size, the number of towers or the order in
-which threads finish.
+which threads finish.  Rows of `pictures` work on one image before it is decoded.
 """
 
-import math
-from collections.abc import Callable
-from typing import NamedTuple
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
 import tensorflow as tf
+
+from flags.problem import wrong_setting
+from towers.data import image_windows, pictures
 
 # Shape of one example: (height, width, channels), where height and width are None if
 # images differ in size; (length,) of tokens; (..., 3) of pairs from `ratings`, and
@@ -24,7 +27,7 @@ import tensorflow as tf
 Shape = tuple[int | None, ...]
 Size = tuple[int, ...]  # a static shape, as networks read it
 
-# Uniform numbers per example, as many as `imagenet_training` uses.
+# Uniform numbers per example, as many as `image_windows.imagenet_training` uses.
 DRAWS = 11
 
 # Mean and standard deviation of the three channels over CIFAR-10's training images.
@@ -34,13 +37,6 @@ _CIFAR_PADDING = 4
 
 _TUTORIAL_BRIGHTNESS = (-63.0, 63.0)
 _TUTORIAL_CONTRAST = (0.2, 1.8)
-
-# Share of the image's area and width / height of a training crop (Szegedy et al. 2015),
-# and the share of the shorter side that evaluation keeps (224 of 256).
-_IMAGENET_AREA = (0.08, 1.0)
-_IMAGENET_RATIO = (3 / 4, 4 / 3)
-_IMAGENET_CENTRE = 0.875
-_IMAGENET_TRIES = 4
 
 
 class Preprocessing(NamedTuple):
@@ -53,12 +49,17 @@ class Preprocessing(NamedTuple):
       training: (images [batch, h, w, c], shape of the features, draws) -> float32
         [batch, *shape].  `draws` is float32 [batch, DRAWS], uniform in [0, 1).
       evaluation: (images, shape of the features) -> float32 [batch, *shape].
+      of_pictures: whether the two functions take one `pictures.Picture` (and draws
+        [DRAWS]) instead of a batch, and return the features of one image.
+      options: names of the settings that the two functions take by keyword.
     """
 
     kind: str
     fit: Callable[[Shape, Size], Size]
-    training: Callable[[tf.Tensor, Size, tf.Tensor], tf.Tensor]
-    evaluation: Callable[[tf.Tensor, Size], tf.Tensor]
+    training: Callable[[Any, Size, tf.Tensor], tf.Tensor]
+    evaluation: Callable[[Any, Size], tf.Tensor]
+    of_pictures: bool = False
+    options: tuple[str, ...] = ()
 
     @property
     def distorts(self) -> bool:
@@ -69,7 +70,7 @@ class Preprocessing(NamedTuple):
 def scale(images: tf.Tensor, shape: Size, draws: tf.Tensor | None = None) -> tf.Tensor:
     """Scales integers to [-1, 1]; does not change floating point images."""
     del shape, draws
-    return _scaled(images, images.dtype)
+    return image_windows.scaled(images, images.dtype)
 
 
 def as_they_are(
@@ -112,6 +113,13 @@ def cifar_training(images: tf.Tensor, shape: Size, draws: tf.Tensor) -> tf.Tenso
     return cifar_evaluation(_crop_and_mirror(padded, shape, draws), shape)
 
 
+def padded_training(images: tf.Tensor, shape: Size, draws: tf.Tensor) -> tf.Tensor:
+    """As `cifar_training`, scaled to [-1, 1]."""
+    margin = [_CIFAR_PADDING, _CIFAR_PADDING]
+    padded = tf.pad(images, [[0, 0], margin, margin, [0, 0]])
+    return scale(_crop_and_mirror(padded, shape, draws), shape)
+
+
 def cifar_evaluation(images: tf.Tensor, shape: Size) -> tf.Tensor:
     """Scales each channel to mean 0 and deviation 1 over CIFAR-10's training images."""
     del shape
@@ -129,7 +137,7 @@ def tutorial_training(images: tf.Tensor, shape: Size, draws: tf.Tensor) -> tf.Te
     """
     x = tf.cast(_crop_and_mirror(images, shape, draws), tf.float32)
     brightness, contrast = (
-        _between(bounds, draws[:, column, None, None, None])
+        image_windows.between(bounds, draws[:, column, None, None, None])
         for bounds, column in ((_TUTORIAL_BRIGHTNESS, 3), (_TUTORIAL_CONTRAST, 4))
     )
     x += brightness
@@ -142,65 +150,6 @@ def tutorial_evaluation(images: tf.Tensor, shape: Size) -> tf.Tensor:
     top, left = ((have - want) // 2 for have, want in zip(images.shape[1:3], shape[:2]))
     crop = images[:, top : top + shape[0], left : left + shape[1]]
     return tf.image.per_image_standardization(crop)
-
-
-def imagenet_training(images: tf.Tensor, shape: Size, draws: tf.Tensor) -> tf.Tensor:
-    """A window of random area, proportions and place, resized and mirrored at random.
-
-    Of four random windows the first that fits into the image is used (Szegedy et al.
-    2015); if none fits, the first, cut to the image.  It is mirrored with probability
-    1/2.
-    """
-    height, width = _size(images)
-    areas, ratios, places = tf.split(draws, [_IMAGENET_TRIES, _IMAGENET_TRIES, 3], 1)
-    area = _between(_IMAGENET_AREA, areas) * height * width
-    low, high = _IMAGENET_RATIO
-    ratio = tf.exp(_between((math.log(low), math.log(high)), ratios))
-    heights, widths = tf.sqrt(area / ratio), tf.sqrt(area * ratio)
-    fits = tf.cast((heights <= height) & (widths <= width), tf.int32)
-    taken = tf.argmax(fits, axis=1)  # the first of them, and 0 where there is none
-    window_height = tf.minimum(tf.gather(heights, taken, batch_dims=1), height)
-    window_width = tf.minimum(tf.gather(widths, taken, batch_dims=1), width)
-    top = places[:, 0] * (height - window_height)
-    left = places[:, 1] * (width - window_width)
-    bottom, right = top + window_height, left + window_width
-    mirror = places[:, 2] < 0.5
-    # A window whose left edge is right of its right edge is resized mirrored.
-    left, right = tf.where(mirror, right, left), tf.where(mirror, left, right)
-    return _resize_windows(images, shape, (top, left, bottom, right))
-
-
-def imagenet_evaluation(images: tf.Tensor, shape: Size) -> tf.Tensor:
-    """The central 87.5% of the shorter side, in the features' proportions, resized."""
-    height, width = _size(images)
-    pixel = _IMAGENET_CENTRE * tf.minimum(height / shape[0], width / shape[1])
-    half_height, half_width = pixel * shape[0] / 2, pixel * shape[1] / 2
-    edges = (
-        height / 2 - half_height,
-        width / 2 - half_width,
-        height / 2 + half_height,
-        width / 2 + half_width,
-    )
-    batch = tf.shape(images)[:1]
-    return _resize_windows(images, shape, [tf.fill(batch, edge) for edge in edges])
-
-
-def _between(bounds: tuple[float, float], draw: tf.Tensor) -> tf.Tensor:
-    """Maps a draw in [0, 1) to a number between the bounds."""
-    low, high = bounds
-    return low + draw * (high - low)
-
-
-def _scaled(x: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
-    """Scales x from the range of an integer `dtype` to [-1, 1]; else returns it."""
-    x = tf.cast(x, tf.float32)
-    return x if dtype.is_floating else x * (2 / dtype.max) - 1.0
-
-
-def _size(images: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Height and width as float32 scalars."""
-    size = tf.cast(tf.shape(images), tf.float32)
-    return size[1], size[2]
 
 
 def _crop_and_mirror(images: tf.Tensor, shape: Size, draws: tf.Tensor) -> tf.Tensor:
@@ -218,40 +167,6 @@ def _crop_and_mirror(images: tf.Tensor, shape: Size, draws: tf.Tensor) -> tf.Ten
     columns = tf.where(mirror, tf.reverse(columns, [1]), columns)
     crop = tf.gather(images, rows, axis=1, batch_dims=1)
     return tf.gather(crop, columns, axis=2, batch_dims=1)
-
-
-def _resize_windows(images: tf.Tensor, shape: Size, edges: tf.Tensor) -> tf.Tensor:
-    """Resizes a window of each image, bilinearly, and scales it to [-1, 1].
-
-    Args:
-      images: [batch, h, w, c]; h and w may be unknown.
-      shape: of the result.
-      edges: top, left, bottom and right in pixels, float32 [batch] each.
-
-    Returns:
-      float32 [batch, *shape].
-    """
-    height, width = _size(images)
-    rows, columns = tf.maximum(height - 1, 1), tf.maximum(width - 1, 1)  # of one pixel
-    top, left, bottom, right = edges
-    mirrored = right < left
-    # `crop_and_resize` counts from the centre of the first pixel to that of the last.
-    boxes = tf.stack(
-        [
-            top / rows,
-            tf.where(mirrored, left - 1, left) / columns,
-            (bottom - 1) / rows,
-            tf.where(mirrored, right, right - 1) / columns,
-        ],
-        axis=1,
-    )
-    # By rounding, the outermost samples may be outside the image, which is black there.
-    # So windows are shrunk by eight float32 ulps, at most a thousandth of a pixel.
-    boxes = 2.0**-20 + boxes * (1.0 - 2.0**-19)
-    windows = tf.image.crop_and_resize(
-        images, boxes, tf.range(tf.shape(images)[0]), shape[:2]
-    )
-    return _scaled(windows, images.dtype)
 
 
 def _own_size(images: Shape, network: Size) -> Size:
@@ -307,9 +222,34 @@ def _any_size(images: Shape, network: Size) -> Size:
     return network
 
 
+def _three_colours(images: Shape, network: Size) -> Size:
+    """The network's shape; images have three channels."""
+    if images[2] != 3:
+        raise _misfit(images, network)
+    return _any_size(images, network)
+
+
 def _misfit(images: Shape, network: Size) -> ValueError:
     have, want = ("x".join(str(n or "?") for n in size) for size in (images, network))
     return ValueError(f"images of {have} do not fit a model that reads {want}")
+
+
+def _pictures_row(**keywords: Any) -> Preprocessing:
+    """A row of `pictures.training`, with these of its keywords."""
+    scale = {key: keywords[key] for key in keywords if key == "scale"}
+    return Preprocessing(
+        "images",
+        _three_colours,
+        functools.partial(pictures.training, **keywords),
+        functools.partial(pictures.evaluation, **scale),
+        of_pictures=True,
+        options=(
+            "resize_method",
+            "color_distortions",
+            "distort_color_in_yiq",
+            "fuse_decode_and_crop",
+        ),
+    )
 
 
 PREPROCESSING: dict[str, Preprocessing] = {
@@ -319,7 +259,26 @@ PREPROCESSING: dict[str, Preprocessing] = {
         "images", _crop, tutorial_training, tutorial_evaluation
     ),
     "imagenet": Preprocessing(
-        "images", _any_size, imagenet_training, imagenet_evaluation
+        "images",
+        _any_size,
+        image_windows.imagenet_training,
+        image_windows.imagenet_evaluation,
+    ),
+    # Those of tf_cnn_benchmarks: for ImageNet, the same with --ml_perf, with
+    # --input_preprocessor=official_models_imagenet, and for CIFAR-10.
+    "tf_cnn_benchmarks": _pictures_row(),
+    "tf_cnn_benchmarks_ml_perf": _pictures_row(
+        scale=pictures.without_means, use_boxes=False
+    ),
+    "official_models_imagenet": Preprocessing(
+        "images",
+        _three_colours,
+        pictures.official_training,
+        pictures.official_evaluation,
+        of_pictures=True,
+    ),
+    "tf_cnn_benchmarks_cifar": Preprocessing(
+        "images", _same_size, padded_training, scale
     ),
     "bytes": Preprocessing("tokens", _windows, as_they_are, as_they_are),
     "words": Preprocessing("tokens", _windows, as_they_are, as_they_are),
@@ -327,15 +286,19 @@ PREPROCESSING: dict[str, Preprocessing] = {
 }
 
 
-def get(name: str, *, kind: str) -> Preprocessing:
+def get(
+    name: str, *, kind: str, options: Mapping[str, Any] | None = None
+) -> Preprocessing:
     """The row of that name.
 
     Args:
       name: of the row.
       kind: of the data.
+      options: settings of the row's functions; None stands for an unset one.
 
     Raises:
-      ValueError: there is no such row for data of that kind, or no such kind.
+      ValueError: there is no such row for data of that kind, or no such kind, or the
+        row does not have an option.
     """
     names = [key for key, row in PREPROCESSING.items() if row.kind == kind]
     if not names:
@@ -346,4 +309,22 @@ def get(name: str, *, kind: str) -> Preprocessing:
             f"the model's inputs have preprocessing={name!r}, and for {kind} there is "
             f"{', '.join(names)}"
         )
-    return PREPROCESSING[name]
+    row = PREPROCESSING[name]
+    chosen = {key: value for key, value in (options or {}).items() if value is not None}
+    for key, value in chosen.items():
+        if key not in row.options:
+            having = [n for n in names if key in PREPROCESSING[n].options]
+            raise wrong_setting(
+                key,
+                value,
+                f"the preprocessing {name} has no such option",
+                f"leave it out, or choose input_preprocessor={having[0]}"
+                if having
+                else "leave it out",
+            )
+    if not chosen:
+        return row
+    return row._replace(
+        training=functools.partial(row.training, **chosen),
+        evaluation=functools.partial(row.evaluation, **chosen),
+    )

@@ -70,6 +70,13 @@ class Records(NamedTuple):
       locate: (records to read, or None for all) -> the first damaged record and its
         fault, or "".  None if records cannot be named.
       vocabulary: token i is its entry i; empty if tokens mean the same in all data.
+      one: (number of a record, int64 scalar) -> a dataset of that record alone.  Where
+        it is not None, records are read by their numbers, and the order of an epoch is
+        that of `order`.
+      place: (number of a record, int64 scalar) -> where it is, a scalar string; for
+        records that are read by their numbers.
+      encoded: record -> (image file, a scalar string; boxes of objects, float32
+        [boxes, 4], see `pictures.Picture`; label int32), if images are in files.
     """
 
     name: str
@@ -82,6 +89,9 @@ class Records(NamedTuple):
     path: str = ""
     locate: Callable[[int | None], str] | None = None
     vocabulary: tuple[bytes, ...] = ()
+    one: Callable[[tf.Tensor], tf.data.Dataset] | None = None
+    place: Callable[[tf.Tensor], tf.Tensor] | None = None
+    encoded: Callable[[Any], tuple[tf.Tensor, tf.Tensor, tf.Tensor]] | None = None
 
     @property
     def num_bytes(self) -> float:

@@ -14,6 +14,8 @@ import tensorflow as tf
 
 from models.uniform import example_uniform
 from towers.data import order
+from towers.data.damaged_examples import Guard
+from towers.data.pictures import Picture
 from towers.data.preprocessing import DRAWS, Preprocessing, Size
 from towers.data.records import Records, permutation
 
@@ -59,6 +61,8 @@ class Stream:
       augment: whether examples are distorted as for training.
       in_memory: whether decoded images are kept in memory; if not, records are decoded
         in every epoch.
+      max_damaged: records that are read by their numbers and cannot be decoded have
+        weight 0, up to so many in an epoch.
       kept: all images and labels, after `decoded`; None if each graph decodes them.
     """
 
@@ -69,6 +73,7 @@ class Stream:
     shuffle: bool
     augment: bool
     in_memory: bool
+    max_damaged: int = 0
     kept: tuple[np.ndarray, np.ndarray] | None = None
 
     def decoded(self) -> "Stream":
@@ -92,10 +97,13 @@ class Stream:
 
         Returns:
           A dataset of (features float32 [count, *shape], labels int32 [count], indices
-          in the stream int64 [count]).
+          in the stream int64 [count]); with `max_damaged` also of weights float32
+          [count].
         """
         if self.in_memory:
             return self._gathered(share, position)
+        if self.records.one:
+            return self._numbered(share, position)
         return self._decoded(share, position)
 
     def _gathered(self, share: HostShare, position: tf.Tensor) -> tf.data.Dataset:
@@ -156,6 +164,54 @@ class Stream:
         rows = decoded.batch(self.records.num_examples, drop_remainder=True)
         return rows.get_single_element()
 
+    def _numbered(self, share: HostShare, position: tf.Tensor) -> tf.data.Dataset:
+        """Reads records by their numbers, in the order of each epoch."""
+        n, (one, place) = (
+            self.records.num_examples,
+            (self.records.one, self.records.place),
+        )
+        assert one and place
+
+        @_plain
+        def prepare(row: tf.Tensor) -> Any:
+            step, of_host = row // share.count, row % share.count
+            index = position + step * share.step + share.first + of_host
+            number = index % n
+            if self.shuffle:
+                number = order.epoch_order(index, n, self.seed)
+            number = tf.cast(number, tf.int64)
+
+            @_plain
+            def features(record: Any) -> tuple[tf.Tensor, tf.Tensor]:
+                return self._one_prepared(record, index)
+
+            example, weight = guard.read(one(number), features, number, place(number))
+            return (*example, index, *weight)
+
+        specs = (tf.TensorSpec(self.shape), tf.TensorSpec([], tf.int32))  # of images
+        guard = Guard(specs, self.max_damaged)
+        rows = tf.data.Dataset.range(tf.int64.max)
+        rows = rows.map(prepare, num_parallel_calls=tf.data.AUTOTUNE)
+        return guard.counted(rows.batch(share.count, drop_remainder=True), n)
+
+    def _one_prepared(
+        self, record: Any, index: tf.Tensor
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """Features and label of one record at this index of the stream."""
+        if not self.preprocessing.of_pictures:
+            image, label = self.records.decode(record)
+            return self._features(image[None], index)[0], label
+        if self.records.encoded:
+            image, boxes, label = self.records.encoded(record)
+        else:
+            image, label = self.records.decode(record)
+            boxes = tf.zeros([0, 4])
+        picture = Picture(image, boxes, index)
+        if not self.augment:
+            return self.preprocessing.evaluation(picture, self.shape), label
+        (draws,) = tf.unstack(example_uniform((1, DRAWS), seed=self.seed, first=index))
+        return self.preprocessing.training(picture, self.shape, draws), label
+
     def _decoded(self, share: HostShare, position: tf.Tensor) -> tf.data.Dataset:
         """Decodes records as they are read from their files."""
         indexed = self._epochs(position, self._records_of_epoch)
@@ -167,8 +223,7 @@ class Stream:
 
         @_plain
         def prepare_one(index: tf.Tensor, record: Any) -> Rows:
-            image, label = self.records.decode(record)
-            return self._features(image[None], index)[0], label, index
+            return *self._one_prepared(record, index), index
 
         @_plain
         def prepare_batch(
@@ -176,7 +231,8 @@ class Stream:
         ) -> Rows:
             return self._features(images, indices[0]), labels, indices
 
-        if None in self.records.shape:  # images can be stacked after preprocessing only
+        # Images of several sizes can be stacked after preprocessing only.
+        if None in self.records.shape or self.preprocessing.of_pictures:
             examples = indexed.map(prepare_one, num_parallel_calls=tf.data.AUTOTUNE)
             return examples.batch(share.count, drop_remainder=True)
         examples = indexed.map(decode, num_parallel_calls=tf.data.AUTOTUNE)
