@@ -18,6 +18,7 @@ from flags import (
     cluster,
     devices,
     field,
+    images,
     optimizer,
     predict,
     rules,
@@ -45,6 +46,7 @@ class Config:
 
     model: sections.ModelFlags
     data: sections.DataFlags
+    images: images.ImageFlags
     devices: devices.DeviceFlags
     cluster: cluster.ClusterFlags
     stages: stages.StagesFlags
@@ -64,6 +66,7 @@ class VerifyConfig:
 
     model: sections.ModelFlags
     data: sections.DataFlags
+    images: images.ImageFlags
     optimizer: optimizer.OptimizerFlags
     verify: verify.VerifyFlags
 
@@ -79,6 +82,7 @@ class PredictConfig:
 
     model: sections.ModelFlags
     data: sections.DataFlags
+    images: images.ImageFlags
     devices: devices.DeviceFlags
     stages: stages.StagesFlags
     predict: predict.PredictFlags

@@ -49,9 +49,6 @@ SWITCHES: Mapping[str, str] = {
     "alone; leave it out",
     "datasets_repeat_cached_sample": "use --data_name=synthetic for input that takes "
     "no time",
-    "fuse_decode_and_crop": "images are decoded by TFDS; leave it out",
-    "distort_color_in_yiq": "the model decides how images are distorted; "
-    "--augment=false turns that off",
     "use_python32_barrier": "input has no Python threads; leave it out",
     "ml_perf": "the model decides how images are scaled; for mean subtraction write a "
     "model of your own, --model=path/to/file.py:function",
@@ -96,10 +93,6 @@ SETTINGS: Mapping[str, str] = {
     "kmp_affinity": _OF_OPENMP,
     "kmp_settings": _OF_OPENMP,
     # Input.
-    "resize_method": "the model decides how images are resized; write a model of your "
-    "own, --model=path/to/file.py:function",
-    "input_preprocessor": "the model has the preprocessing; write a model of your own, "
-    "--model=path/to/file.py:function",
     "datasets_parallel_interleave_cycle_length": "TFDS decides how many files are read "
     "at once; leave it out",
     "datasets_parallel_interleave_prefetch": _PREFETCH,
@@ -124,7 +117,14 @@ SETTINGS: Mapping[str, str] = {
 
 # Values that are refused of flags that work: flag -> value -> sentence.
 VALUES: Mapping[str, Mapping[str, str]] = {
-    "data_name": {"imagenet": "its TFDS name is imagenet2012"},
+    "input_preprocessor": {
+        "default": "leave it out for the model's own; tf_cnn_benchmarks' default is "
+        "here --input_preprocessor=tf_cnn_benchmarks"
+    },
+    "resize_method": {
+        "crop": "is among tf_cnn_benchmarks' values, but ends with an error there; "
+        "choose another"
+    },
     "variable_update": {
         "distributed_all_reduce": "use --variable_update=replicated with "
         "--job_name or --local_cluster",

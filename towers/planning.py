@@ -18,7 +18,7 @@ from towers import graph
 from towers.callbacks.user_callbacks import CallbackSource, callbacks_of
 from towers.compute.precision import compute_dtype
 from towers.compute.tower import check_batch_norm
-from towers.data import inputs, memory_check
+from towers.data import checks, inputs, memory_check
 from towers.errors import output_paths
 from towers.errors.collected import CollectedErrors
 from towers.evaluation import eval_settings
@@ -193,14 +193,14 @@ def _check_data(
     Raises:
       PlanError: with everything that is wrong.
     """
-    findings, augment = CollectedErrors(), config.data.augment
-    get, data_format = findings.get, config.model.data_format
-    get(lambda: inputs.check_images(data_format, augment, model))
+    findings = CollectedErrors()
+    get = findings.get
+    get(lambda: checks.check_images(config, model))
     if source:
         norm = config.variables.batch_norm
-        get(lambda: inputs.check_augment(augment, model))
+        get(lambda: checks.check_augment(config, model))
         weights = config.training.class_weight
-        get(lambda: inputs.check_class_weight(weights, model, source))
+        get(lambda: checks.check_class_weight(weights, model, source))
         get(lambda: check_batch_norm(norm, model, source))
         flags = {
             "real": source.name != "synthetic",

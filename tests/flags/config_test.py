@@ -68,8 +68,8 @@ ILLEGAL = flag_lines.table("""
  no such data_format; did you mean NHWC, NCHW?
 --variable_update=collective_all_reduce
  use --variable_update=replicated with --job_name or --local_cluster
---data_name=imagenet
- its TFDS name is imagenet2012
+--resize_method=crop
+ is among tf_cnn_benchmarks' values, but ends with an error there; choose another
 --train_dir=
  must not be empty; leave the flag out instead
 --eval --train_dir=d --eval_during_training_every_n_steps=3 \

@@ -67,6 +67,34 @@ def first(
     return ""
 
 
+def reason_of(
+    one: Callable[[tf.Tensor], tf.data.Dataset],
+    decode: Callable[[Any], Any],
+    number: int,
+) -> str:
+    """Why a record cannot be read or decoded; "" if it can be.
+
+    Args:
+      one: number -> dataset of that record alone.
+      decode: record -> nest of tensors.
+      number: of the record, int64 scalar.
+    """
+    # With its own threads; otherwise it would set the number for all later sessions.
+    config = v1.ConfigProto(device_count={"GPU": 0}, use_per_session_threads=True)
+    with tf.Graph().as_default(), v1.Session(config=config) as session:
+        dataset = one(tf.constant(number, tf.int64))
+        parts = dataset.map(lambda *r: decode(r if r[1:] else r[0]))
+        try:
+            session.run(tf.nest.flatten(parts.get_single_element()))
+        except tf.errors.OpError as error:
+            return _in_words(error)
+    return ""
+
+
+def _in_words(error: tf.errors.OpError) -> str:
+    return explain.reason(_IN_FUNCTION.sub("", error.message)).rstrip(".")
+
+
 def _fault_of_file(file: Any, wanted: int, read: Callable[[], Any]) -> str:
     """The first damaged record among the next ones of a file; "" if none is."""
     name = os.path.basename(file.filename)
@@ -76,6 +104,5 @@ def _fault_of_file(file: Any, wanted: int, read: Callable[[], Any]) -> str:
         except tf.errors.OutOfRangeError:
             return f"{name} has {number} of {file.examples_in_shard} records"
         except tf.errors.OpError as error:
-            reason = explain.reason(_IN_FUNCTION.sub("", error.message)).rstrip(".")
-            return f"record {number}, counted from 0, of {name}: {reason}"
+            return f"record {number}, counted from 0, of {name}: {_in_words(error)}"
     return ""

@@ -63,16 +63,15 @@ class Guard:
             if self._most:
                 told = tf.print(*words, output_stream=sys.stderr, sep="")
             else:
-                text = tf.strings.format(
-                    _DAMAGED + " {}: {}.", (number, place), summarize=-1
-                )
+                parts = [_DAMAGED, " ", tf.strings.as_string(number), ": ", place, "."]
+                text = tf.strings.join(parts)
                 told = tf.raw_ops.Assert(condition=False, data=[text])
             with tf.control_dependencies([told]):
-                weight = tf.constant(0.0) + 0.0
+                weight = tf.zeros([])
             zeros = tf.nest.map_structure(
                 lambda spec: tf.zeros(spec.shape, spec.dtype), self._specs
             )
-            return zeros, tf.identity(weight)
+            return zeros, weight
 
         read = record.map(prepared).ignore_errors()
         other = tf.data.Dataset.from_tensors(number).map(blank)
@@ -90,7 +89,7 @@ class Guard:
             return batches
 
         @_plain
-        def add(state: tuple[tf.Tensor, tf.Tensor], *batch: Any) -> Any:
+        def add(state: tuple[tf.Tensor, tf.Tensor], batch: Any) -> Any:
             epoch, count = state
             indices, weights = batch[-2:]
             epochs, bad = indices // num_examples, tf.equal(weights, 0.0)

@@ -67,7 +67,16 @@ class ExampleSource(StreamSource):
         super().__init__(prefetch=request.prefetch, threads=threads)
         self._images: Preprocessing | None = None
         if request.kind == "images":
-            self._images = preprocessing.get(request.preprocessing, kind="images")
+            self._images = preprocessing.get(
+                request.preprocessing,
+                kind="images",
+                options=dict(request.image_options),
+            )
+            if self._images.of_pictures:
+                raise ValueError(
+                    f"preprocessing {request.preprocessing} is for images in files, "
+                    "and these are arrays; name another"
+                )
             shape = self._images.fit(_image_shape(examples.specs[0]), request.shape)
             request = dataclasses.replace(request, shape=shape)
         self.name = examples.name

@@ -20,9 +20,9 @@ import tensorflow as tf
 
 from flags.problem import wrong_setting
 from flags.sections import DataFlags
-from models.model import Model
 from towers.data import (
     catalog,
+    image_layouts,
     named_features,
     own_data,
     preprocessing,
@@ -33,7 +33,7 @@ from towers.data import (
 from towers.data.example_source import ExampleSource
 from towers.data.examples import explain_example
 from towers.data.records import Records
-from towers.data.source import Request, Source, classes, set_classes, specs
+from towers.data.source import Request, Source, set_classes, specs
 from towers.data.stream import HostShare, Stream
 from towers.data.stream_source import StreamSource
 from towers.data.synthetic import SyntheticSource
@@ -81,7 +81,17 @@ class DatasetSource(StreamSource):
                 "leave it out"
             )
         super().__init__(prefetch=request.prefetch, threads=request.threads)
-        row = preprocessing.get(request.preprocessing, kind=request.kind)
+        if request.max_damaged and not examples.one:
+            raise wrong_setting(
+                "max_damaged_examples",
+                request.max_damaged,
+                f"the examples of {examples.name} are not read one by one",
+                "leave it out; only images in TFRecords or folders are",
+            )
+        options = dict(request.image_options)
+        row = preprocessing.get(
+            request.preprocessing, kind=request.kind, options=options
+        )
         try:
             shape = row.fit(examples.shape, request.shape)
         except ValueError as error:
@@ -100,7 +110,10 @@ class DatasetSource(StreamSource):
             seed=request.seed,
             shuffle=training,
             augment=training and request.augment,
-            in_memory=examples.num_bytes <= memory,
+            in_memory=examples.num_bytes <= memory
+            and not row.of_pictures
+            and not request.max_damaged,
+            max_damaged=request.max_damaged,
         )
 
     def batches(self, share: HostShare, position: tf.Tensor) -> tf.data.Dataset:
@@ -143,7 +156,8 @@ def get(
     # Before files are searched.  Synthetic data is not preprocessed, but the name of
     # the preprocessing must be right there, too.
     if request.kind != "examples":  # which are not preprocessed
-        preprocessing.get(request.preprocessing, kind=request.kind)
+        options = dict(request.image_options)
+        preprocessing.get(request.preprocessing, kind=request.kind, options=options)
     users_own = own_data.is_function(name)
     find = own_data.get if users_own else DATASETS.get(name, _named)
     source = find(name, request, split, training)
@@ -175,75 +189,6 @@ def check_default(name: str, flags: DataFlags, model: str) -> None:
             "say which data set with `data_name`",
             f"{model} trains on {name} by default",
         )
-
-
-def check_images(data_format: str | None, augment: bool | None, model: Model) -> None:
-    """Refuses flags about images if the model does not read images.
-
-    Args:
-      data_format, augment: the flags.
-      model: the model.
-
-    Raises:
-      ValueError: a flag is set, and the model does not read images.
-    """
-    kind = model.inputs.kind
-    for name, value in (
-        ("data_format", data_format),
-        ("augment", augment),
-    ):
-        fits = model.inputs.has_images if name == "data_format" else kind == "images"
-        if value is not None and not fits:
-            words = f"{model.name} reads {kind}, not images"
-            raise wrong_setting(name, value, words, "leave it out")
-
-
-def check_augment(augment: bool | None, model: Model) -> None:
-    """Refuses augmentation if the model's preprocessing has none.
-
-    Args:
-      augment: the flag.
-      model: the model.
-
-    Raises:
-      ValueError: it has none.
-    """
-    name = model.inputs.preprocessing
-    row = preprocessing.PREPROCESSING.get(name)  # None for a user's own data
-    if augment and not (row is None or row.distorts):
-        words = f"{model.name}'s preprocessing, {name}, has no augmentation"
-        raise wrong_setting("augment", True, words, "leave it out")
-
-
-def check_class_weight(
-    class_weight: Sequence[float], model: Model, source: NamedSource
-) -> None:
-    """Refuses weights of classes that do not fit the data.
-
-    Args:
-      class_weight: the flag.
-      model: the model.
-      source: of training.
-
-    Raises:
-      ValueError: labels are not classes, the number of classes is another, or all
-        weights are 0.
-    """
-    if not class_weight:
-        return
-    number, labels, problem = classes(source, model), source.labels, ""
-    remedy = "leave it out"
-    one_class = isinstance(labels, tf.TensorSpec) and labels.dtype.is_integer
-    if not one_class or labels.shape.rank or not isinstance(number, int):
-        problem = "needs labels that are one class, an integer, for each example"
-        remedy = "give the examples weights instead"
-    elif len(class_weight) != number:
-        problem = f"has {len(class_weight)} weights, and the data {number} classes"
-        remedy = "write one for each class"
-    elif not any(class_weight):
-        problem = "is 0 for each class, so nothing could be learnt"
-    if problem:
-        raise wrong_setting("class_weight", tuple(class_weight), problem, remedy)
 
 
 def check_other_tasks(source: NamedSource) -> None:
@@ -367,7 +312,9 @@ def _named(
 
 
 def _images(name: str, request: Request, *, splits: Sequence[str]) -> Records:
-    return catalog.find(name, splits=splits, data_dir=request.data_dir or "")
+    found = image_layouts.find(name, splits=splits, data_dir=request.data_dir or "")
+    found = found or catalog.find(name, splits=splits, data_dir=request.data_dir or "")
+    return image_layouts.with_background(found) if request.background_class else found
 
 
 def _synthetic(

@@ -60,7 +60,7 @@ class Picture(NamedTuple):
 
     image: tf.Tensor
     boxes: tf.Tensor
-    index: tf.Tensor  # type: ignore[assignment]
+    index: tf.Tensor
 
 
 def centred(image: tf.Tensor) -> tf.Tensor:

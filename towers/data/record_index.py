@@ -8,6 +8,7 @@ The places can be kept in a file, for the next run.
 """
 
 import concurrent.futures
+import importlib
 import logging
 import os
 import time
@@ -99,6 +100,27 @@ class RecordIndex:
         """The number of the file that has a record."""
         after = tf.constant(self._first[1:])
         return tf.searchsorted(after, number[None], side="right")[0]
+
+
+def listed(folder: str) -> list[str]:
+    """The names in a folder, on a disk or where TensorFlow can reach it.
+
+    Raises:
+      ValueError: TensorFlow cannot read such paths.
+      tf.errors.OpError: there is no such folder, or it cannot be read.
+    """
+    try:
+        tf.io.gfile.exists(folder)  # listdir does not tell why it finds nothing
+    except tf.errors.UnimplementedError as error:
+        try:  # it makes TensorFlow read more kinds of paths
+            importlib.import_module("tensorflow_io")
+        except ImportError:
+            kind = folder.partition("://")[0]
+            raise ValueError(
+                f"TensorFlow reads {kind}:// only with the package tensorflow-io, "
+                "which is not installed"
+            ) from error
+    return tf.io.gfile.listdir(folder)
 
 
 def _kept_offsets(names: Sequence[str], kept: str) -> list[np.ndarray]:

@@ -18,7 +18,7 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_datasets as tfds
 
-from towers.data import damage
+from towers.data import damage, damaged_examples
 from towers.data.preprocessing import Shape
 from towers.errors.explain import cause, operation_error
 
@@ -36,7 +36,7 @@ _DAMAGE = re.compile(
     r"|\S+; (No such file or directory|Is a directory|Permission denied)"
     r"|expected to contain \d+ elements? but contained\D* \d+ elements?"
     r"|Unknown image file format|Invalid (PNG|JPEG)|Could not parse example input"
-    r"|label -?\d+ is not in \[0, \d+\)"
+    r"|label -?\d+ is not in \[\d, \d+\)"
 )
 # The classes of these errors.
 _OF_DATA = (
@@ -126,7 +126,7 @@ def from_tfds(
         example = features.deserialize_example(record, decoders=encoded)
         return (
             _decoded(example[keys[0]], image),
-            _checked(example[keys[1]], label.num_classes),
+            checked_label(example[keys[1]], label.num_classes),
         )
 
     @functools.cache
@@ -178,7 +178,7 @@ def from_dataset(
         shape=tuple(image.shape),
         dtype=image.dtype,
         open=lambda seed: make(),
-        decode=lambda record: (record[0], _checked(record[1], num_classes)),
+        decode=lambda record: (record[0], checked_label(record[1], num_classes)),
     )
 
 
@@ -231,13 +231,20 @@ def _decoded(encoded: tf.Tensor, image: tfds.features.Image) -> tf.Tensor:
     return tf.ensure_shape(pixels, image.shape)
 
 
-def _checked(label: tf.Tensor, num_classes: int) -> tf.Tensor:
-    """The label as int32; fails if it is out of range, which losses on GPUs do not."""
+def checked_label(label: tf.Tensor, num_classes: int, *, first: int = 0) -> tf.Tensor:
+    """The label as int32; fails if it is out of range, which losses on GPUs do not.
+
+    Args:
+      label: integer scalar.
+      num_classes: number of classes.
+      first: label of the first class, which becomes 0.
+    """
     label = tf.cast(label, tf.int64)
-    fits = (label >= 0) & (label < num_classes)
-    complaint = tf.strings.format(f"label {{}} is not in [0, {num_classes})", label)
+    end = first + num_classes
+    fits = (label >= first) & (label < end)
+    complaint = tf.strings.format(f"label {{}} is not in [{first}, {end})", label)
     with tf.control_dependencies([tf.raw_ops.Assert(condition=fits, data=[complaint])]):
-        return tf.cast(label, tf.int32)
+        return tf.cast(label - first, tf.int32)
 
 
 def explain(error: BaseException, *, examples: Sequence[Records]) -> str | None:
@@ -249,6 +256,8 @@ def explain(error: BaseException, *, examples: Sequence[Records]) -> str | None:
       error: from the call.
       examples: the records that it may have read.
     """
+    if example := damaged_examples.named(error):
+        return _of_example(*example, examples)
     match = _DAMAGE.search(str(error))
     if not _READERS.search(str(error)) or not (
         match or (isinstance(error, _OF_DATA) and not operation_error(error))
@@ -258,6 +267,26 @@ def explain(error: BaseException, *, examples: Sequence[Records]) -> str | None:
         if fault := records.locate and records.locate(None):
             return damaged(fault, [records.path])
     return damaged(match.group(), [r.path for r in examples]) if match else None
+
+
+def _of_example(number: int, place: str, examples: Sequence[Records]) -> str:
+    """The error about an example that is read by its number.
+
+    Args:
+      number: of the record.
+      place: where it is, in words.
+      examples: the records that it may be of.
+    """
+    records = next(
+        (r for r in examples if r.one and r.path and r.path in place), examples[0]
+    )
+    assert records.one
+    if reason := damage.reason_of(records.one, records.decode, number):
+        place = f"{place}: {reason}"
+    return (
+        f"the data set is damaged ({place}): put that file back as it was, or go on "
+        "without it by --max_damaged_examples=1"
+    )
 
 
 def damaged(fault: str, paths: Sequence[str]) -> str:

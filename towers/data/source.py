@@ -200,6 +200,9 @@ class Request:
       preprocessing: a row of `preprocessing.PREPROCESSING` that is for this kind.
       num_outputs: of a classifier, if more than the data has classes; or None.
       unscaled: whether synthetic pixels are not scaled to [-1, 1].
+      image_options: (name, value) of settings of the preprocessing; None is unset.
+      background_class: whether ImageNet's labels are from 1, and 0 is no class.
+      max_damaged: examples in an epoch that may be damaged.
       augment: whether training images are distorted as the preprocessing defines; if
         not, they are prepared like those of evaluation.
       seed: of order, augmentation and synthetic data.
@@ -219,6 +222,9 @@ class Request:
     preprocessing: str = "scale"
     num_outputs: int | None = None
     unscaled: bool = False
+    image_options: tuple[tuple[str, Any], ...] = ()
+    background_class: bool = False
+    max_damaged: int = 0
     augment: bool = True
     seed: int = 1234
     data_dir: str | None = None
@@ -229,7 +235,14 @@ class Request:
     @classmethod
     def of(cls, config: Config, model: Model) -> "Request":
         """The request of a model with these settings."""
-        wanted, data = model.inputs, config.data
+        wanted, data, images = model.inputs, config.data, config.images
+        row = images.input_preprocessor if wanted.kind == "images" else None
+        options = (
+            "resize_method",
+            "color_distortions",
+            "distort_color_in_yiq",
+            "fuse_decode_and_crop",
+        )
         return cls(
             shape=wanted.shape,
             num_classes=wanted.num_classes,
@@ -240,9 +253,12 @@ class Request:
             classes=wanted.kind == "images"
             or model.loss is softmax_cross_entropy
             or bool(config.training.class_weight),
-            preprocessing=wanted.preprocessing,
             num_outputs=config.model.num_classes,
             unscaled=data.synthetic_pixels == "unscaled",
+            preprocessing=row or wanted.preprocessing,
+            image_options=tuple((name, getattr(images, name)) for name in options),
+            background_class=images.background_class,
+            max_damaged=images.max_damaged_examples,
             augment=data.augment is not False,
             seed=config.training.tf_random_seed,
             data_dir=data.data_dir,

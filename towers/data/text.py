@@ -18,10 +18,9 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 import tensorflow as tf
-import tensorflow_datasets as tfds
 
 from flags.problem import wrong_setting
-from towers.data import catalog, records, text_splits
+from towers.data import catalog, records, slices, text_splits
 from towers.data.records import Records
 from towers.data.source import Request
 from towers.data.text_splits import FileRange, Splits
@@ -90,7 +89,7 @@ def find(name: str, request: Request, *, splits: Sequence[str]) -> Records:
         raise wrong_setting(
             "data_name", name, f"{where}{error.strerror or error}"
         ) from error
-    except _SliceError as error:
+    except slices.SliceError as error:
         raise wrong_setting("data_name", name, f"split {split}: {error}") from error
     if not windows.num_examples:
         (length,) = request.shape
@@ -104,44 +103,17 @@ def find(name: str, request: Request, *, splits: Sequence[str]) -> Records:
     return windows._replace(name=texts.name)
 
 
-class _SliceError(ValueError):
-    """A slice that a split does not have."""
-
-
 def _looked_up(split: str, find_split: Splits) -> tuple[FileRange | None, Bounds]:
     """The file range of a split (or of the split that it is a slice of), and bounds."""
     sliced = re.fullmatch(r"(.+?)(\[.*\])", split)
     if (part := find_split(split)) or not sliced:
         return part, _all
     base, brackets = sliced.groups()
-    return find_split(base), functools.partial(_slice, brackets)
+    return find_split(base), functools.partial(slices.bounds, brackets, what="windows")
 
 
 def _all(count: int) -> tuple[int, int]:
     return 0, count
-
-
-def _slice(brackets: str, count: int) -> tuple[int, int]:
-    """The windows that a slice in brackets means, by TFDS's rules.
-
-    Raises:
-      _SliceError: it is not a slice, is empty, or exceeds `count` windows.
-    """
-    whole = tfds.core.SplitInfo(name="text", shard_lengths=[count], num_bytes=0)
-    try:
-        instruction = tfds.core.ReadInstruction.from_spec(f"text{brackets}")
-    except ValueError as error:
-        raise _SliceError(
-            "not a slice as TFDS has it, [:37], [-37:] or [10%:20%]"
-        ) from error
-    try:
-        (absolute,) = instruction.to_absolute({"text": whole})
-    except ValueError as error:
-        raise _SliceError(f"there are only {count} windows") from error
-    start, stop = absolute.from_ or 0, count if absolute.to is None else absolute.to
-    if start >= stop:
-        raise _SliceError(f"it is empty; there are {count} windows")
-    return start, stop
 
 
 def _check_plain(name: str, part: FileRange) -> None:

@@ -1,0 +1,193 @@
+"""Writes small fake data sets in the layouts of real ones, from two photographs.
+
+python -m tests.make_imagenet DIR
+python -m tests.make_imagenet DIR --images=1024 --width=500 --height=375
+
+DIR gets the folders tfrecords, folders, cifar10, cifar10_binary, ptb, lm1b and others.
+The photographs are those that scikit-learn ships (the extra `examples`).
+"""
+
+import argparse
+import pathlib
+import pickle
+import sys
+from collections.abc import Sequence
+
+import numpy as np
+import tensorflow as tf
+from sklearn import datasets
+
+_SHARDS = {"train": 4, "validation": 2}
+_CLASSES = 4
+_SYNSETS = ("n01440764", "n01443537", "n01484850", "n01491361")
+_LINES = "the cat sat on the mat \n the dog ate the cat 's fish \n" * 40
+
+
+def photographs(count: int, height: int, width: int, seed: int = 0) -> list[np.ndarray]:
+    """Random parts of two photographs, uint8 [height, width, 3] each."""
+    rng = np.random.default_rng(seed)
+    whole = [datasets.load_sample_image(f"{name}.jpg") for name in ("china", "flower")]
+    parts = []
+    for number in range(count):
+        photo = whole[number % 2]
+        share = rng.uniform(0.4, 1.0)
+        tall, wide = (int(share * size) for size in photo.shape[:2])
+        top, left = (
+            int(rng.integers(0, n - m + 1)) for n, m in zip(photo.shape, (tall, wide))
+        )
+        part = tf.image.resize(
+            photo[top : top + tall, left : left + wide], [height, width]
+        )
+        parts.append(np.round(part.numpy()).astype(np.uint8))
+    return parts
+
+
+def jpegs(count: int, height: int, width: int, seed: int = 0) -> list[bytes]:
+    """JPEG files of `photographs`."""
+    parts = photographs(count, height, width, seed)
+    return [tf.io.encode_jpeg(part, quality=90).numpy() for part in parts]
+
+
+def example(image: bytes, label: int, boxes: Sequence[Sequence[float]] = ()) -> bytes:
+    """A record as build_imagenet_data writes it.
+
+    Args:
+      image: a JPEG file.
+      label: from 1.
+      boxes: (top, left, bottom, right) each, as shares of height and width.
+    """
+
+    def floats(values: Sequence[float]) -> tf.train.Feature:
+        return tf.train.Feature(float_list=tf.train.FloatList(value=values))
+
+    feature = {
+        "image/encoded": tf.train.Feature(bytes_list=tf.train.BytesList(value=[image])),
+        "image/class/label": tf.train.Feature(
+            int64_list=tf.train.Int64List(value=[label])
+        ),
+    }
+    for place, side in enumerate(("ymin", "xmin", "ymax", "xmax")):
+        feature[f"image/object/bbox/{side}"] = floats([box[place] for box in boxes])
+    features = tf.train.Features(feature=feature)
+    return tf.train.Example(features=features).SerializeToString()
+
+
+def write_tfrecords(
+    folder: pathlib.Path, images: Sequence[bytes], split: str, shards: int
+) -> None:
+    """Writes the TFRecords of a split; the labels are 1, 2, 3, 4, 1, ..."""
+    folder.mkdir(parents=True, exist_ok=True)
+    records = [
+        example(image, 1 + number % _CLASSES, [(0.2, 0.3, 0.7, 0.8)] * (number % 3))
+        for number, image in enumerate(images)
+    ]
+    for shard in range(shards):
+        name = folder / f"{split}-{shard:05d}-of-{shards:05d}"
+        with tf.io.TFRecordWriter(str(name)) as file:
+            for record in records[shard * len(records) // shards :][
+                : (shard + 1) * len(records) // shards - shard * len(records) // shards
+            ]:
+                file.write(record)
+
+
+def write_folders(folder: pathlib.Path, images: Sequence[bytes], split: str) -> None:
+    """Writes a folder of images for each class."""
+    for number, image in enumerate(images):
+        inside = folder / split / _SYNSETS[number % _CLASSES]
+        inside.mkdir(parents=True, exist_ok=True)
+        (inside / f"{number:05d}.JPEG").write_bytes(image)
+
+
+def cifar_rows(count: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Images uint8 [count, 3072], channels first, and labels uint8 [count]."""
+    images = np.stack(photographs(count, 32, 32, seed))
+    labels = np.arange(count, dtype=np.uint8) % 10
+    return images.transpose(0, 3, 1, 2).reshape(count, -1), labels
+
+
+def write_cifar(folder: pathlib.Path, count: int) -> None:
+    """Writes CIFAR-10 and CIFAR-100, each as pickles and binary files."""
+    for name, batches in (
+        ("cifar10", [*(f"data_batch_{n}" for n in range(1, 6)), "test_batch"]),
+        ("cifar100", ["train", "test"]),
+    ):
+        ten = name == "cifar10"
+        inside = "cifar-10-batches-py" if ten else "cifar-100-python"
+        for seed, batch in enumerate(batches):
+            rows, labels = cifar_rows(count, seed)
+            keys = {
+                b"data": rows,
+                b"labels" if ten else b"fine_labels": labels.tolist(),
+            }
+            path = folder / name / inside / batch
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(pickle.dumps(keys, protocol=2))
+            columns = (
+                [labels[:, None]] if ten else [labels[:, None] // 5, labels[:, None]]
+            )
+            binary = folder / f"{name}_binary" / f"{batch}.bin"
+            binary.parent.mkdir(parents=True, exist_ok=True)
+            np.concatenate([*columns, rows], axis=1).tofile(binary)
+
+
+def write_texts(folder: pathlib.Path) -> None:
+    """Writes texts in the layouts of PTB and LM1B."""
+    ptb = folder / "ptb"
+    ptb.mkdir(parents=True, exist_ok=True)
+    for kind in ("ptb", "ptb.char"):
+        for split in ("train", "valid", "test"):
+            (ptb / f"{kind}.{split}.txt").write_text(_LINES)
+    for inside, name, total in (
+        ("training-monolingual.tokenized.shuffled", "news.en", 3),
+        ("heldout-monolingual.tokenized.shuffled", "news.en.heldout", 2),
+    ):
+        (folder / "lm1b" / inside).mkdir(parents=True, exist_ok=True)
+        for shard in range(total):
+            file = f"{name}-{shard:05d}-of-{total:05d}"
+            (folder / "lm1b" / inside / file).write_text(f"shard {shard} \n{_LINES}")
+
+
+def write_ratings(folder: pathlib.Path, users: int = 12, items: int = 130) -> None:
+    """Writes the same ratings as each of MovieLens' files."""
+    rng = np.random.default_rng(0)
+    rows = [
+        (user, 1 + int(item), 1 + int(item) % 5, 1000 + time)
+        for user in range(1, users + 1)
+        for time, item in enumerate(rng.permutation(items)[: 5 + user])
+    ]
+    for name, between, head in (
+        ("ml-1m/ratings.dat", "::", ""),
+        ("ml-100k/u.data", "\t", ""),
+        ("ml-latest/ratings.csv", ",", "userId,movieId,rating,timestamp\n"),
+    ):
+        path = folder / "movielens" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lines = [between.join(map(str, row)) for row in rows]
+        path.write_text(head + "\n".join(lines) + "\n")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Writes all layouts; returns the exit status."""
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.make_imagenet",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("folder", metavar="DIR", type=pathlib.Path)
+    parser.add_argument("--images", type=int, default=64, help="for training")
+    parser.add_argument("--height", type=int, default=120)
+    parser.add_argument("--width", type=int, default=160)
+    options = parser.parse_args(argv)
+    for split, shards in _SHARDS.items():
+        count = options.images if split == "train" else max(options.images // 4, shards)
+        images = jpegs(count, options.height, options.width, seed=shards)
+        write_tfrecords(options.folder / "tfrecords", images, split, shards)
+        write_folders(options.folder / "folders", images, split)
+    write_cifar(options.folder, 20)
+    write_texts(options.folder)
+    write_ratings(options.folder)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
