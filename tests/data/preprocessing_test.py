@@ -19,7 +19,12 @@ _SHAPES = {
     "words": ((9,), (9,)),
     "pairs": ((3,), (2,)),
     "imagenet": ((40, 60, 3), (20, 20, 3)),
+    "tf_cnn_benchmarks_cifar": ((32, 32, 3), (32, 32, 3)),
+    "tf_cnn_benchmarks": ((40, 60, 3), (20, 20, 3)),
+    "tf_cnn_benchmarks_ml_perf": ((40, 60, 3), (20, 20, 3)),
+    "official_models_imagenet": ((280, 300, 3), (20, 20, 3)),
 }
+_BATCHES = [name for name, row in PREPROCESSING.items() if not row.of_pictures]
 
 
 def _run(make):
@@ -44,7 +49,7 @@ def _coordinates(count, height, width):
 
 
 class PreprocessingTest(parameterized.TestCase, tf.test.TestCase):
-    @parameterized.parameters(*PREPROCESSING)
+    @parameterized.parameters(*_BATCHES)
     def test_an_example_is_treated_the_same_in_any_batch(self, name):
         have, want = _SHAPES[name]
         row = PREPROCESSING[name]
@@ -65,6 +70,28 @@ class PreprocessingTest(parameterized.TestCase, tf.test.TestCase):
             integers = len(shape) == 1
             self.assertEqual(value.dtype, images.dtype if integers else np.float32)
             self.assertAllEqual(value, np.concatenate(pieces))
+
+    def test_options_are_those_of_the_row(self):
+        row = preprocessing.get(
+            "tf_cnn_benchmarks", kind="images", options={"resize_method": None}
+        )
+        self.assertIs(row, PREPROCESSING["tf_cnn_benchmarks"])
+        with self.assertRaisesRegex(
+            ValueError, "resize_method=area: the preprocessing cifar has no .*choose in"
+        ):
+            preprocessing.get("cifar", kind="images", options={"resize_method": "area"})
+
+    def test_cifar_of_tf_cnn_benchmarks_is_a_padded_crop_from_minus_1_to_1(self):
+        images = np.full((200, 32, 32, 3), 255, np.uint8)
+        y = _run(
+            lambda: preprocessing.padded_training(
+                tf.constant(images), (32, 32, 3), _draws(200)
+            )
+        )
+        self.assertAllInSet(y, [-1.0, 1.0])  # the padding is black
+        black = np.mean(y[..., 0] == -1, axis=(1, 2))
+        self.assertAllClose(np.max(black), 1 - (28 / 32) ** 2)
+        self.assertAllEqual(np.min(black), 0)
 
     def test_items_are_drawn_where_there_is_none(self):
         pairs = np.array([[5, 7, 0], [5, 0, 3]] * 300, np.int32)

@@ -1,0 +1,265 @@
+"""Images in files: TFRecords, folders of classes and CIFAR's batches."""
+
+import os
+import pathlib
+import shutil
+import tempfile
+
+import numpy as np
+import tensorflow as tf
+from absl.testing import parameterized
+
+from tests import batch_reader, make_imagenet
+from towers.data import image_layouts, inputs
+from towers.data.source import Request
+
+v1 = tf.compat.v1
+
+_REQUEST = Request(
+    shape=(16, 16, 3), preprocessing="tf_cnn_benchmarks", classes=True, seed=5
+)
+
+
+def _sentence(call):
+    try:
+        call()
+    except ValueError as error:
+        return str(error)
+    raise AssertionError("nothing was raised")
+
+
+def _decoded(records, count=None):
+    """The images and labels of records, in their own order."""
+    with tf.Graph().as_default(), v1.Session() as session:
+        dataset = records.open(None).map(
+            lambda *r: records.decode(r if r[1:] else r[0])
+        )
+        following = v1.data.make_one_shot_iterator(dataset).get_next()
+        return [session.run(following) for _ in range(count or records.num_examples)]
+
+
+class ImageLayoutsTest(parameterized.TestCase, tf.test.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        folder = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(folder.cleanup)
+        cls.root = pathlib.Path(folder.name)
+        make_imagenet.main([str(cls.root), "--images=24", "--height=30", "--width=40"])
+
+    def folder(self, name):
+        """A copy of a layout that the test may change."""
+        copy = self.create_tempdir().full_path
+        shutil.copytree(self.root / name, copy, dirs_exist_ok=True)
+        return copy
+
+    def source(self, folder, training=True, name="imagenet", **changes):
+        request = _REQUEST.__class__(
+            **{**vars(_REQUEST), "data_dir": folder, **changes}
+        )
+        return inputs.get(name, request, training=training)
+
+    def test_tfrecords_and_folders_have_the_same_images(self):
+        of_records = image_layouts.find(
+            "imagenet", splits=("train",), data_dir=str(self.root / "tfrecords")
+        )
+        of_folders = image_layouts.find(str(self.root / "folders"), splits=("train",))
+        self.assertEqual((of_records.num_classes, of_records.num_examples), (1000, 24))
+        self.assertEqual((of_folders.num_classes, of_folders.num_examples), (4, 24))
+        images = {
+            label: [image for image, other in _decoded(of_records) if other == label]
+            for label in range(4)
+        }
+        for image, label in _decoded(of_folders):
+            self.assertAllEqual(image, images[label].pop(0))
+
+    def test_boxes_of_tfrecords(self):
+        records = image_layouts.find(
+            str(self.root / "tfrecords"), splits=("validation", "test")
+        )
+        with tf.Graph().as_default(), v1.Session() as session:
+            image, boxes, label = records.encoded(
+                records.one(tf.constant(2, tf.int64)).get_single_element()
+            )
+            image, boxes, label = session.run([image, boxes, label])
+        self.assertAllClose(boxes, [[0.2, 0.3, 0.7, 0.8]] * 2)
+        self.assertEqual((image[:3], label), (b"\xff\xd8\xff", 2))
+
+    @parameterized.parameters("tfrecords", "folders")
+    def test_each_example_once_in_an_epoch_on_any_towers(self, layout):
+        source = self.source(str(self.root / layout))
+        one = batch_reader.read(source, 4, layout="1x12")
+        for other in ("4x3", "two_hosts"):
+            for ours, theirs in zip(batch_reader.read(source, 4, layout=other), one):
+                if isinstance(ours, np.ndarray):
+                    self.assertAllEqual(ours, theirs)
+        labels = one[1]
+        self.assertAllEqual(np.bincount(labels[:24])[:4], [6] * 4)
+        self.assertAllEqual(np.bincount(labels[24:])[:4], [6] * 4)
+        self.assertNotAllEqual(labels[:24], labels[24:])
+
+    def test_a_run_goes_on_at_any_example(self):
+        source = self.source(str(self.root / "tfrecords"))
+        whole = batch_reader.read(source, 4, layout="1x12")
+        rest = batch_reader.read(source, 2, layout="4x3", position=24)
+        for part, of_rest in zip(whole[:3], rest[:3]):
+            self.assertAllEqual(part[24:], of_rest)
+
+    def test_evaluation_is_in_order(self):
+        source = self.source(str(self.root / "tfrecords"), training=False)
+        self.assertEqual(source.num_examples, 6)
+        labels = batch_reader.read(source, 1, layout="1x12", limit=6)[1]
+        self.assertAllEqual(labels, [0, 1, 2, 3, 0, 1] * 2)
+
+    def test_slices(self):
+        records = image_layouts.find(
+            str(self.root / "tfrecords"), splits=("train[25%:50%]",)
+        )
+        self.assertEqual(records.num_examples, 6)
+        labels = [label for _, label in _decoded(records)]
+        self.assertAllEqual(labels, [2, 3, 0, 1, 2, 3])
+        for split, words in (("train[50:60]", "only 24"), ("train[5]", "not a slice")):
+            self.assertIn(
+                words,
+                _sentence(
+                    lambda split=split: image_layouts.find(
+                        str(self.root / "folders"), splits=(split,)
+                    )
+                ),
+            )
+
+    def test_a_background_class(self):
+        source = self.source(str(self.root / "tfrecords"), background_class=True)
+        self.assertEqual(source.num_classes, 1001)
+        labels = batch_reader.read(source, 2, layout="1x12")[1]
+        self.assertAllEqual(np.bincount(labels), [0, 6, 6, 6, 6])
+        with self.assertRaisesRegex(ValueError, "background_class=True: is for Imag"):
+            self.source(
+                str(self.root / "cifar10"),
+                name="cifar10",
+                background_class=True,
+                shape=(32, 32, 3),
+                preprocessing="cifar",
+            )
+
+    def test_a_damaged_image_is_named(self):
+        folder = self.folder("folders")
+        path = os.path.join(folder, "train", "n01443537", "00009.JPEG")
+        with open(path, "r+b") as file:
+            file.truncate(os.path.getsize(path) // 2)
+        source = self.source(folder)
+        try:
+            batch_reader.read(source, 2, layout="1x12")
+        except tf.errors.OpError as error:
+            sentence = inputs.explain(error, source)
+        self.assertRegex(sentence, rf"damaged \({path}: .*JPEG.*max_damaged_examples=1")
+
+    def test_damaged_examples_have_weight_0_up_to_a_number(self):
+        folder = self.folder("folders")
+        bad = ("n01443537/00009.JPEG", "n01440764/00004.JPEG")
+        for name in bad:
+            path = pathlib.Path(folder, "train", name)
+            path.write_bytes(path.read_bytes()[:300])
+        sources = [self.source(folder, max_damaged=most) for most in (2, 1)]
+        whole = batch_reader.read(self.source(str(self.root / "folders")), 4)
+        features, labels, weights, _ = batch_reader.read(sources[0], 4, layout="4x3")
+        self.assertAllEqual(np.sum(weights == 0), 4)  # in two epochs
+        self.assertAllEqual(features[weights == 1], whole[0][weights == 1])
+        self.assertAllEqual(labels[weights == 1], whole[1][weights == 1])
+        rest = batch_reader.read(sources[0], 1, layout="1x12", position=20)
+        self.assertAllEqual(rest[2], weights[20:32])
+        with self.assertRaisesRegex(tf.errors.OpError, "more than max_damaged_ex") as e:
+            batch_reader.read(sources[1], 2, layout="1x12")
+        self.assertStartsWith(inputs.explain(e.exception, sources[1]), "more than max")
+
+    def test_labels_out_of_range(self):
+        folder = self.create_tempdir().full_path
+        image = make_imagenet.jpegs(1, 20, 20)[0]
+        with tf.io.TFRecordWriter(f"{folder}/train-00000-of-00001") as file:
+            file.write(make_imagenet.example(image, 1000))
+            file.write(make_imagenet.example(image, 0))
+        source = self.source(folder)
+        with self.assertRaises(tf.errors.OpError) as caught:
+            batch_reader.read(source, 2, layout="1x2")
+        sentence = inputs.explain(caught.exception, source)
+        self.assertIn("record 1, counted from 0, of", sentence)
+        self.assertIn("label 0 is not in [1, 1001)", sentence)
+
+    def test_sentences_about_folders(self):
+        shards = self.folder("tfrecords")
+        os.remove(f"{shards}/train-00002-of-00004")
+        empty, classes = self.create_tempdir().full_path, self.folder("folders")
+        os.mkdir(f"{classes}/train/n99")
+        stranger = self.folder("folders")
+        shutil.copytree(f"{stranger}/train/n01440764", f"{stranger}/validation/zebra")
+        mixed = self.folder("tfrecords")
+        shutil.copy(f"{mixed}/train-00000-of-00004", f"{mixed}/train-00000-of-00001")
+        for folder, name, words in (
+            (shards, "imagenet", "train-00002-of-00004 is missing: 1 of 4 files of tr"),
+            (mixed, "imagenet", "shards of two sets of train: 4 of 4 and 1 of 1"),
+            (empty, "imagenet", "holds nothing, and not the files of imagenet"),
+            (f"{empty}/none", "imagenet", "there is no such folder"),
+            (
+                str(self.root / "cifar10"),
+                "imagenet",
+                "holds cifar10's batches, and not",
+            ),
+            (shards, "cifar10", "holds TFRecords of train and validation, and not"),
+            (classes, "imagenet", "the class .*/n99 has no images; remove its folder"),
+            ("", "imagenet", "name their folder with data_dir, or .* imagenet2012"),
+        ):
+            sentence = _sentence(
+                lambda folder=folder, name=name: image_layouts.find(
+                    name, splits=("train",), data_dir=folder
+                )
+            )
+            self.assertRegex(sentence, words)
+        for folder, splits, words in (
+            (stranger, ("validation",), "validation has a class that train has not: z"),
+            (stranger, ("test",), "there is no split test, only validation, train"),
+        ):
+            sentence = _sentence(
+                lambda folder=folder, splits=splits: image_layouts.find(
+                    folder, splits=splits
+                )
+            )
+            self.assertIn(words, sentence)
+
+    def test_folders_without_splits(self):
+        records = image_layouts.find(
+            str(self.root / "folders" / "train"), splits=("train[:50%]",)
+        )
+        self.assertEqual((records.num_classes, records.num_examples), (4, 12))
+
+    @parameterized.parameters(
+        ("cifar10", 10, 100), ("cifar100", 100, 20), ("cifar10_binary", 10, 100)
+    )
+    def test_cifar(self, layout, num_classes, num_examples):
+        folder = self.folder(layout)
+        name = layout.removesuffix("_binary")
+        for split, count, seed in (("train", num_examples, 0), ("test", 20, -1)):
+            records = image_layouts.find(name, splits=(split,), data_dir=folder)
+            self.assertEqual(
+                (records.num_classes, records.num_examples), (num_classes, count)
+            )
+            last = {"cifar10": 5, "cifar100": 1}[name]
+            images, labels = make_imagenet.cifar_rows(20, seed if seed >= 0 else last)
+            for number, (image, label) in enumerate(_decoded(records, 20)):
+                planes = images[number].reshape(3, 32, 32)
+                self.assertAllEqual(image, planes.transpose(1, 2, 0))
+                self.assertEqual(label, labels[number])
+
+    def test_a_pickle_that_calls_something_is_refused(self):
+        folder = self.folder("cifar10")
+        path = f"{folder}/cifar-10-batches-py/data_batch_2"
+        with open(path, "wb") as file:
+            file.write(b"\x80\x02cos\nsystem\nU\x07touch xq\x00\x85R.")
+        with self.assertRaisesRegex(ValueError, "data_batch_2 is not a .*calls os.sys"):
+            image_layouts.find("cifar10", splits=("train",), data_dir=folder)
+        os.remove(path)
+        with self.assertRaisesRegex(ValueError, "data_batch_2 is missing"):
+            image_layouts.find("cifar10", splits=("train",), data_dir=folder)
+
+
+if __name__ == "__main__":
+    tf.test.main()
