@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 from absl.testing import parameterized
 
-from tests import batch_reader
+from tests import batch_reader, make_imagenet
 from tests.ratings_dataset import EACH, ITEMS, USERS, Films, rated_by_users
 from towers.data import inputs, ratings
 from towers.data.source import Request
@@ -122,3 +122,29 @@ class RatingsTest(parameterized.TestCase, tf.test.TestCase):
         numbers = np.arange(200)
         with self.assertRaisesRegex(ValueError, "^data_name=mine: every user rated"):
             ratings._write("mine", pathlib.Path(), (numbers, numbers, numbers))
+
+    def test_files_of_movielens(self):
+        folder = pathlib.Path(self.create_tempdir().full_path)
+        make_imagenet.write_ratings(folder)
+        pairs = []
+        for inside in ("ml-1m", "ml-100k", "ml-latest"):
+            name = os.fspath(folder / "movielens" / inside)
+            records = ratings.find_ratings(name, self.request, splits=("train",))
+            self.assertEqual(records.name, inside)
+            self.assertEqual(records.num_classes[0], 12)
+            self.assertEqual(records.num_examples, 5 * sum(5 + n for n in range(12)))
+            source = inputs.DatasetSource(records, self.request)
+            pairs.append(batch_reader.read(source, 20)[0])
+        self.assertAllEqual(pairs[0], pairs[1])
+        self.assertAllEqual(pairs[0], pairs[2])
+        with open(f"{name}/ratings.csv", "a") as file:
+            file.write("3,five,4,1\n")
+        os.utime(f"{name}/ratings.csv", (2e9, 2e9))
+        with self.assertRaisesRegex(
+            ValueError, "ratings.csv has a line that is not us"
+        ):
+            ratings.find_ratings(name, self.request, splits=("train",))
+        with self.assertRaisesRegex(
+            ValueError, "has none of ratings.dat, u.data, .*ml-"
+        ):
+            ratings.find_ratings(f"{folder}/movielens", self.request, splits=("train",))

@@ -2,12 +2,14 @@
 
 import os
 import pathlib
+import re
 from unittest import mock
 
 import numpy as np
 import tensorflow as tf
 from absl.testing import parameterized
 
+from tests import make_imagenet
 from towers.data import records, text_splits
 
 
@@ -55,6 +57,24 @@ class FolderTest(parameterized.TestCase, tf.test.TestCase):
             self.assertEqual(self.split(split).path, os.fspath(self.folder / file))
         else:
             self.assertIsNone(self.split(split))
+
+    def test_ptb_and_lm1b_as_unpacked(self):
+        make_imagenet.write_texts(self.folder)
+        ptb = text_splits.find(os.fspath(self.folder / "ptb"))
+        for split, name in (("train", "train"), ("validation", "valid")):
+            self.assertEqual(os.path.basename(ptb.split(split).path), f"ptb.{name}.txt")
+        lm1b = text_splits.find(os.fspath(self.folder / "lm1b"))
+        for split, shards in (
+            ("train", [b"0", b"1", b"2"]),
+            ("validation", [b"1"]),
+            ("test", [b"0"]),
+        ):
+            text = lm1b.split(split).read()
+            self.assertEqual(re.findall(rb"shard (\d)", text), shards)
+        shard = self.folder / "lm1b/training-monolingual.tokenized.shuffled"
+        (shard / "news.en-00001-of-00003").write_text("shard 7")
+        self.assertIn(b"shard 7", lm1b.split("train").read())
+        self.assertIsNone(lm1b.split("valid"))
 
     def test_two_files_for_one_split(self):
         for name in ("train.txt", "contest.txt", "valid.txt", "ptb.validation.txt"):

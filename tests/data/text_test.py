@@ -14,7 +14,7 @@ import tensorflow_datasets as tfds
 from absl.testing import parameterized
 
 from tests import batch_reader
-from towers.data import catalog, inputs, text
+from towers.data import catalog, folders, inputs, text
 from towers.data.preprocessing import PREPROCESSING
 from towers.data.source import Request
 
@@ -201,7 +201,7 @@ class FindTest(TextTestCase):
         catalog.prepared("notes", os.fspath(data), lambda name, info: None)
         with (
             mock.patch.object(os, "access", return_value=False),
-            mock.patch.object(catalog, "temporary_root", return_value=other),
+            mock.patch.object(folders, "temporary_root", return_value=other),
         ):
             records = text.find("notes", request, splits=("train",))
         self.assertEqual(records.path, f"{other}/notes/1.0.0/train.txt")

@@ -14,7 +14,6 @@ import os
 import pathlib
 import re
 import socket
-import tempfile
 import urllib.parse
 import urllib.request
 from collections.abc import Callable, Iterable, Sequence
@@ -24,7 +23,7 @@ import tensorflow as tf
 import tensorflow_datasets as tfds
 
 from flags.problem import SettingError, wrong_setting
-from towers.data import digits, shakespeare
+from towers.data import digits, folders, shakespeare
 from towers.data.damage import missing
 from towers.data.records import Records, damaged, from_tfds
 
@@ -106,10 +105,7 @@ def prepared(
 def cache(builder: tfds.core.DatasetBuilder) -> pathlib.Path:
     """A folder for files derived from a prepared data set: its own, if writable."""
     folder = pathlib.Path(os.fspath(builder.data_path))
-    if not os.access(folder, os.W_OK):
-        folder = temporary_root() / builder.info.full_name
-        folder.mkdir(parents=True, exist_ok=True)
-    return folder
+    return folders.derived(folder, builder.info.full_name)
 
 
 def _builder(name: str, data_dir: str) -> tfds.core.DatasetBuilder:
@@ -279,7 +275,7 @@ def _prepare(
         if chosen or not ships_with_us:
             words = f"not prepared in {builder.data_path}, which cannot be written"
             raise _wrong(name, words, "name another `data_dir`")
-        unwritable, root = root, temporary_root()
+        unwritable, root = root, folders.temporary_root()
         builder = tfds.builder(name, data_dir=root)
         if _is_prepared(builder):
             return builder
@@ -369,17 +365,6 @@ def _writable(root: pathlib.Path) -> bool:
     except OSError:
         return False
     return "://" in os.fspath(root) or os.access(root, os.W_OK)
-
-
-def temporary_root() -> pathlib.Path:
-    """A temporary folder of this user, the same in every run unless another owns it."""
-    # On Windows the temporary folder is the user's, and every file belongs to user 0.
-    user = os.getuid() if hasattr(os, "getuid") else 0
-    root = pathlib.Path(tempfile.gettempdir(), f"towers-{user}")
-    root.mkdir(mode=0o700, exist_ok=True)
-    if root.lstat().st_uid != user:  # another user made a folder of this name
-        return pathlib.Path(tempfile.mkdtemp(prefix="towers-"))
-    return root
 
 
 def _damaged(what: object, reason: str = "no dataset_info.json") -> str:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from towers.data import catalog, slices
+from towers.data import folders, slices
 from towers.data.records import Records, checked_label
 
 _SIDE, _CHANNELS = 32, 3
@@ -149,21 +149,17 @@ def _converted(name: str, split: str, files: Sequence[str], key: str) -> str:
     Raises:
       ValueError: a file is not such a pickle.
     """
-    inside = os.path.dirname(files[0])
-    if not os.access(inside, os.W_OK):
-        inside = os.path.join(catalog.temporary_root(), name)
-        os.makedirs(inside, exist_ok=True)
-    path = os.path.join(inside, f"{name}-{split}.rows")
+    path = folders.derived(os.path.dirname(files[0])) / f"{name}-{split}.rows"
     newest = max(map(os.path.getmtime, files))
     if os.path.exists(path) and os.path.getmtime(path) >= newest:
-        return path
+        return os.fspath(path)
     partial = f"{path}.{os.getpid()}"
     with open(partial, "wb") as file:
         for batch in files:
             images, labels = _unpickled(batch, key)
             np.concatenate([labels[:, None], images], axis=1).tofile(file)
     os.replace(partial, path)
-    return path
+    return os.fspath(path)
 
 
 def _unpickled(path: str, key: str) -> tuple[np.ndarray, np.ndarray]:

@@ -9,7 +9,6 @@
 What is in the folder decides.
 """
 
-import hashlib
 import os
 import re
 from collections import Counter
@@ -20,7 +19,7 @@ import numpy as np
 import tensorflow as tf
 
 from flags.problem import SettingError, wrong_setting
-from towers.data import catalog, cifar_files, record_index, slices
+from towers.data import catalog, cifar_files, folders, record_index, slices
 from towers.data.record_index import RecordIndex
 from towers.data.records import Records, checked_label
 
@@ -217,7 +216,8 @@ def _of_tfrecords(place: _Place, split: str, brackets: str) -> Records:
         )
     paths = [os.path.join(place.folder, name) for name in wanted]
     try:
-        index = RecordIndex(paths, kept=_kept(place.folder, split))
+        kept = folders.derived(place.folder) / f"{split}.record_index.npz"
+        index = RecordIndex(paths, kept=os.fspath(kept))
     except (ValueError, tf.errors.OpError) as error:
         words = str(getattr(error, "message", error)).splitlines()[0]
         raise place.wrong(words) from error
@@ -247,23 +247,14 @@ def _of_tfrecords(place: _Place, split: str, brackets: str) -> Records:
     )
 
 
-def _kept(folder: str, split: str) -> str:
-    """The file for the places of the records: in the folder, if that can be written."""
-    name = f"{split}.record_index.npz"
-    if os.access(folder, os.W_OK):
-        return os.path.join(folder, name)
-    number = hashlib.sha256(os.path.abspath(folder).encode()).hexdigest()[:16]
-    return os.path.join(catalog.temporary_root(), f"{number}.{name}")
-
-
 def _classes(folder: str) -> list[str]:
     """The folders in a folder whose first file is an image."""
     if "://" in folder:
         return []
     with os.scandir(folder) as entries:
-        folders = sorted(e.name for e in entries if e.is_dir() and e.name[0] != ".")
-    images = (n for name in folders[:_SHOWN] for n in os.listdir(f"{folder}/{name}"))
-    return folders if any(_IMAGE.search(name) for name in images) else []
+        classes = sorted(e.name for e in entries if e.is_dir() and e.name[0] != ".")
+    images = (n for name in classes[:_SHOWN] for n in os.listdir(f"{folder}/{name}"))
+    return classes if any(_IMAGE.search(name) for name in images) else []
 
 
 def _of_folders(place: _Place, split: str, brackets: str) -> Records:

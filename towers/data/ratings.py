@@ -1,4 +1,4 @@
-"""Implicit feedback from a TFDS data set of ratings: pairs of a user and an item.
+"""Implicit feedback from ratings, of TFDS or MovieLens: pairs of a user and an item.
 
     records = find_ratings("movielens/1m-ratings", request, splits=("train",))
 
@@ -13,6 +13,7 @@ The pairs are written to binary files when the data set is first used.
 
 import os
 import pathlib
+import warnings
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -20,9 +21,12 @@ import tensorflow as tf
 import tensorflow_datasets as tfds
 
 from flags.problem import wrong_setting
-from towers.data import catalog, records
+from towers.data import catalog, folders, records
 from towers.data.records import Records
 from towers.data.source import Request
+
+# Names of MovieLens' files of ratings: of 1M and 10M, 100K, 20M and newer.
+FILES = ("ratings.dat", "u.data", "ratings.csv")
 
 # User, item and time of every rating, [ratings] each.
 Ratings = tuple[np.ndarray, np.ndarray, np.ndarray]
@@ -41,14 +45,15 @@ def find_ratings(name: str, request: Request, *, splits: Sequence[str]) -> Recor
     the first is the positive.
 
     Args:
-      name: of a TFDS data set with `user_id`, `timestamp` and one more `..._id`.
+      name: of a TFDS data set with `user_id`, `timestamp` and one more `..._id`; or
+        the path of a folder with one of `FILES`.
       request: has TFDS's data folder.
       splits: the first of these that is a row of `SPLITS` is used.
 
     Raises:
       ValueError: no such data set or split, or it cannot be prepared.
     """
-    builder, item = catalog.prepared(name, request.data_dir or "", _item_key)
+    is_path = name[:1] in ("/", ".", "~")
     split = next((split for split in splits if split in SPLITS), None)
     if split is None:
         raise wrong_setting(
@@ -56,13 +61,74 @@ def find_ratings(name: str, request: Request, *, splits: Sequence[str]) -> Recor
             name,
             f"there is no split {' or '.join(splits)}, only {', '.join(SPLITS)}",
         )
-    folder = catalog.cache(builder)
+    full_name, folder = (_of_files if is_path else _of_tfds)(name, request)
     path = folder / f"{split}.pairs"
-    if not path.exists():
-        _write(name, folder, _ratings(builder, item))
     users, items = np.fromfile(path, np.int32, _HEADER).tolist()
     pairs = SPLITS[split](path, items)
-    return pairs._replace(name=builder.info.full_name, num_classes=(users, items))
+    return pairs._replace(name=full_name, num_classes=(users, items))
+
+
+def _of_tfds(name: str, request: Request) -> tuple[str, pathlib.Path]:
+    """The full name of a TFDS data set, and the folder of its pairs."""
+    builder, item = catalog.prepared(name, request.data_dir or "", _item_key)
+    folder = catalog.cache(builder)
+    if not all((folder / f"{split}.pairs").exists() for split in SPLITS):
+        _write(name, folder, _ratings(builder, item))
+    return builder.info.full_name, folder
+
+
+def _of_files(name: str, request: Request) -> tuple[str, pathlib.Path]:
+    """The name of a folder with one of `FILES`, and the folder of its pairs.
+
+    Raises:
+      ValueError: there is none, or it does not hold ratings.
+    """
+    del request
+    folder = pathlib.Path(os.path.expanduser(name))
+    file = next((folder / file for file in FILES if (folder / file).is_file()), None)
+    if file is None:
+        inside = (
+            sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
+        )
+        raise wrong_setting(
+            "data_name",
+            name,
+            f"has none of {', '.join(FILES)}, but {', '.join(inside[:4]) or 'nothing'}",
+            "name the folder of MovieLens' files",
+        )
+    pairs = folders.derived(folder)
+    newest = [pairs / f"{split}.pairs" for split in SPLITS]
+    changed = file.stat().st_mtime
+    if not all(path.exists() and path.stat().st_mtime >= changed for path in newest):
+        _write(name, pairs, _read(name, file))
+    return folder.name, pairs
+
+
+def _read(name: str, file: pathlib.Path) -> Ratings:
+    """The ratings in one of `FILES`.
+
+    Raises:
+      ValueError: a line is not user, item, rating and time.
+    """
+    text = file.read_bytes()
+    if text[:1].isalpha():  # a line of titles
+        text = text.partition(b"\n")[2]
+    lines = text.count(b"\n") + (not text.endswith(b"\n"))
+    for between in (b"::", b",", b"\t"):
+        text = text.replace(between, b" ")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        try:
+            numbers = np.fromstring(text, np.float64, sep=" ").reshape(lines, 4)
+        except (ValueError, Warning) as error:
+            raise wrong_setting(
+                "data_name",
+                name,
+                f"{file} has a line that is not user, item, rating and time",
+                "unpack it again",
+            ) from error
+    users, items, _, times = numbers.astype(np.int64).T
+    return users, items, times
 
 
 def _item_key(name: str, info: tfds.core.DatasetInfo) -> str:

@@ -10,6 +10,7 @@ with a text on each line.
 import os
 import pathlib
 import re
+import shutil
 import urllib.parse
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -17,7 +18,7 @@ from typing import Any, NamedTuple
 import tensorflow_datasets as tfds
 
 from flags.problem import wrong_setting
-from towers.data import catalog, records
+from towers.data import catalog, folders, records
 
 
 class FileRange(NamedTuple):
@@ -36,6 +37,21 @@ class FileRange(NamedTuple):
 
 # Split -> its file range, or None if there is no such split.
 Splits = Callable[[str], FileRange | None]
+
+
+# The One Billion Word Benchmark: split -> the folder and the names of its shards.  The
+# first of those held out is the test set (Jozefowicz et al. 2016).
+_LM1B = {
+    "train": ("training-monolingual.tokenized.shuffled", r"news\.en-\d+-of-\d+"),
+    "validation": (
+        "heldout-monolingual.tokenized.shuffled",
+        r"news\.en\.heldout-(?!0+-)\d+-of-\d+",
+    ),
+    "test": (
+        "heldout-monolingual.tokenized.shuffled",
+        r"news\.en\.heldout-0+-of-\d+",
+    ),
+}
 
 
 class Texts(NamedTuple):
@@ -67,6 +83,8 @@ def find(name: str, data_dir: str = "") -> Texts:
       ValueError: there is no such text.
     """
     path = pathlib.Path(os.path.expanduser(name))
+    if (path / _LM1B["train"][0]).is_dir():
+        return Texts(name, list(_LM1B), _lm1b(path))
     if path.is_dir() and name[0] in "/.~":
         inside = "no plain files" if any(path.iterdir()) else "an empty folder"
         splits = sorted(file.name for file in _files(path)) or [inside]
@@ -99,6 +117,13 @@ def _folder(path: pathlib.Path, name: str) -> Splits:
 
     def split(wanted: str) -> FileRange | None:
         files = [file for file in _files(path) if _has_word(file.name, wanted)]
+        # Beside PTB's words are its letters, ptb.char.train.txt.
+        words = [
+            file
+            for file in files
+            if re.fullmatch(r"ptb\.(train|valid|test)\.txt", file.name)
+        ]
+        files = words or files
         if len(files) > 1:
             names = " or ".join(sorted(file.name for file in files))
             raise wrong_setting(
@@ -120,6 +145,32 @@ def _folder(path: pathlib.Path, name: str) -> Splits:
                     "name with one of them",
                 )
         return _whole(files[0]) if files else None
+
+    return split
+
+
+def _lm1b(path: pathlib.Path) -> Splits:
+    """The One Billion Word Benchmark as unpacked; a split is copied into one file."""
+
+    def split(wanted: str) -> FileRange | None:
+        if wanted not in _LM1B:
+            return None
+        inside, pattern = _LM1B[wanted]
+        shards = [
+            file
+            for file in sorted((path / inside).iterdir())
+            if re.fullmatch(pattern, file.name)
+        ]
+        whole = folders.derived(path) / f"{wanted}.txt"
+        size = sum(shard.stat().st_size for shard in shards)
+        if not whole.exists() or whole.stat().st_size != size:
+            partial = whole.with_name(f"{whole.name}.{os.getpid()}")
+            with open(partial, "wb") as file:
+                for shard in shards:
+                    with open(shard, "rb") as part:
+                        shutil.copyfileobj(part, file)
+            os.replace(partial, whole)
+        return _whole(whole)
 
     return split
 
