@@ -147,13 +147,13 @@ def write_texts(folder: pathlib.Path) -> None:
             (folder / "lm1b" / inside / file).write_text(f"shard {shard} \n{_LINES}")
 
 
-def write_ratings(folder: pathlib.Path, users: int = 12, items: int = 130) -> None:
+def write_ratings(folder: pathlib.Path, users: int = 12, items: int = 200) -> None:
     """Writes the same ratings as each of MovieLens' files."""
     rng = np.random.default_rng(0)
     rows = [
         (user, 1 + int(item), 1 + int(item) % 5, 1000 + time)
         for user in range(1, users + 1)
-        for time, item in enumerate(rng.permutation(items)[: 5 + user])
+        for time, item in enumerate(rng.permutation(items)[: 15 + user])
     ]
     for name, between, head in (
         ("ml-1m/ratings.dat", "::", ""),

@@ -196,7 +196,7 @@ class ImageLayoutsTest(parameterized.TestCase, tf.test.TestCase):
         shutil.copy(f"{mixed}/train-00000-of-00004", f"{mixed}/train-00000-of-00001")
         for folder, name, words in (
             (shards, "imagenet", "train-00002-of-00004 is missing: 1 of 4 files of tr"),
-            (mixed, "imagenet", "shards of two sets of train: 4 of 4 and 1 of 1"),
+            (mixed, "imagenet", "shards of two sets of train: 1 of 1 and 4 of 4"),
             (empty, "imagenet", "holds nothing, and not the files of imagenet"),
             (f"{empty}/none", "imagenet", "there is no such folder"),
             (

@@ -132,7 +132,7 @@ class RatingsTest(parameterized.TestCase, tf.test.TestCase):
             records = ratings.find_ratings(name, self.request, splits=("train",))
             self.assertEqual(records.name, inside)
             self.assertEqual(records.num_classes[0], 12)
-            self.assertEqual(records.num_examples, 5 * sum(5 + n for n in range(12)))
+            self.assertEqual(records.num_examples, 5 * sum(15 + n for n in range(12)))
             source = inputs.DatasetSource(records, self.request)
             pairs.append(batch_reader.read(source, 20)[0])
         self.assertAllEqual(pairs[0], pairs[1])

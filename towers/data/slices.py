@@ -20,15 +20,15 @@ def bounds(brackets: str, count: int, what: str = "examples") -> tuple[int, int]
     """
     if not brackets:
         return 0, count
-    whole = tfds.core.SplitInfo(name="all", shard_lengths=[count], num_bytes=0)
+    whole = tfds.core.SplitInfo(name="split", shard_lengths=[count], num_bytes=0)
     try:
-        instruction = tfds.core.ReadInstruction.from_spec(f"all{brackets}")
+        instruction = tfds.core.ReadInstruction.from_spec(f"split{brackets}")
     except ValueError as error:
         raise SliceError(
             "not a slice as TFDS has it, [:37], [-37:] or [10%:20%]"
         ) from error
     try:
-        (absolute,) = instruction.to_absolute({"all": whole})
+        (absolute,) = instruction.to_absolute({"split": whole})
     except ValueError as error:
         raise SliceError(f"there are only {count} {what}") from error
     start, stop = absolute.from_ or 0, count if absolute.to is None else absolute.to
