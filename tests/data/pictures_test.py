@@ -42,7 +42,9 @@ class PicturesTest(parameterized.TestCase, tf.test.TestCase):
     def setUpClass(cls):
         super().setUpClass()
         (cls.pixels,) = make_imagenet.photographs(1, 90, 120)
-        cls.jpeg = tf.io.encode_jpeg(cls.pixels, quality=95).numpy()
+        cls.jpeg = tf.io.encode_jpeg(
+            cls.pixels, quality=100, chroma_downsampling=False
+        ).numpy()
         cls.png = tf.io.encode_png(cls.pixels).numpy()
 
     @parameterized.parameters(
@@ -69,7 +71,7 @@ class PicturesTest(parameterized.TestCase, tf.test.TestCase):
             self.assertAllEqual(from_pixels, from_png)
             for exact, lossy in zip(from_pixels, from_jpeg):
                 step = 1 / 127.5 if np.max(np.abs(exact)) <= 1 else 1.0
-                self.assertLess(np.mean(np.abs(exact - lossy)), 4 * step)
+                self.assertLess(np.mean(np.abs(exact - lossy)), 3 * step)
 
     def test_a_crop_is_that_of_the_box_mirrored_and_resized(self):
         def crop(index):
@@ -112,7 +114,7 @@ class PicturesTest(parameterized.TestCase, tf.test.TestCase):
             np.ptp(crops[..., channel], axis=(1, 2)) + 1 for channel in (0, 1)
         )
         area = tall * wide / (60 * 80)
-        self.assertBetween(np.min(area), 0.04, 0.08)
+        self.assertBetween(np.min(area), 0.04, 0.15)
         self.assertBetween(np.max(area), 0.8, 1.0)
         self.assertBetween(np.mean(area), 0.35, 0.6)
 
@@ -185,7 +187,8 @@ class PicturesTest(parameterized.TestCase, tf.test.TestCase):
             lambda: (colours(image), colours(image, 1), colours(grey))
         )
         self.assertNotAllClose(last, image, atol=0.02)
-        self.assertNotAllClose(last, second, atol=1e-3)
+        if not in_yiq:  # where it is linear, as the contrast is
+            self.assertNotAllClose(last, second, atol=1e-3)
         self.assertAllInRange(last, 0, 1)
         self.assertAllClose(of_grey, np.repeat(of_grey[..., :1], 3, -1), atol=2e-3)
 
