@@ -51,7 +51,11 @@ MAY_IMPORT = {
 }
 
 # Import name -> the name it is installed by, where they differ.
-INSTALLED_AS = {"absl": "absl-py", "tensorflow_datasets": "tensorflow-datasets"}
+INSTALLED_AS = {
+    "absl": "absl-py",
+    "sklearn": "scikit-learn",
+    "tensorflow_datasets": "tensorflow-datasets",
+}
 
 # Files that define one public thing of another name, and why.
 NAMED_OTHERWISE = {

@@ -7,7 +7,7 @@ from absl.testing import parameterized
 from models.uniform import example_uniform
 from tests import make_imagenet
 from towers.data import pictures
-from towers.data.pictures import Picture
+from towers.data.pictures import Options, Picture
 from towers.data.preprocessing import DRAWS, PREPROCESSING
 
 v1 = tf.compat.v1
@@ -136,7 +136,10 @@ class PicturesTest(parameterized.TestCase, tf.test.TestCase):
     def test_only_a_part_is_decoded_or_all(self):
         def features(fused):
             return pictures.training(
-                _picture(self.jpeg), _SIZE, _draws(5), fuse_decode_and_crop=fused
+                _picture(self.jpeg),
+                _SIZE,
+                _draws(5),
+                options=Options(fuse_decode_and_crop=fused),
             )
 
         fused, whole = _run(lambda: (features(True), features(False)))
@@ -145,7 +148,10 @@ class PicturesTest(parameterized.TestCase, tf.test.TestCase):
     def test_resize_methods_take_turns(self):
         def features(method, index):
             return pictures.training(
-                _picture(self.pixels, index), _SIZE, _draws(0), resize_method=method
+                _picture(self.pixels, index),
+                _SIZE,
+                _draws(0),
+                options=Options(resize_method=method),
             )
 
         for index, method in enumerate(pictures.RESIZE_METHODS):
@@ -210,7 +216,3 @@ def _bilinear(image, rows, columns):
     down, right = down[:, None, None], right[None, :, None]
     upper = image[low[0]] * (1 - down) + image[high[0]] * down
     return upper[:, low[1]] * (1 - right) + upper[:, high[1]] * right
-
-
-if __name__ == "__main__":
-    tf.test.main()

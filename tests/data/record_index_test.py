@@ -90,7 +90,3 @@ class RecordIndexTest(tf.test.TestCase):
             ValueError, "reads s3:// only with .*tensorflow-io"
         ):
             record_index.listed("s3://bucket/folder")
-
-
-if __name__ == "__main__":
-    tf.test.main()

@@ -17,9 +17,9 @@ class HelpTextTest(parameterized.TestCase):
             lines = [line for line in lines if line.startswith(f"{name} ")]
             self.assertLen(lines, 1, flag.name)
         paragraphs = text.split("\n\n")
-        self.assertLen(paragraphs, 12)
-        self.assertStartsWith(paragraphs[3], "Devices. Where the towers run.\n")
-        self.assertIn("--num_gpus", paragraphs[3])
+        self.assertLen(paragraphs, 13)
+        self.assertStartsWith(paragraphs[4], "Devices. Where the towers run.\n")
+        self.assertIn("--num_gpus", paragraphs[4])
 
     def test_the_common_flags_are_twenty_lines(self):
         text = help_text.text("", CHOICES)

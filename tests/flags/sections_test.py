@@ -16,6 +16,10 @@ FLAGS = {
         data_name data_dir train_split batch_size augment
         synthetic_pixels datasets_prefetch_buffer_size datasets_num_private_threads
         """,
+    "images": """
+        input_preprocessor resize_method color_distortions distort_color_in_yiq
+        fuse_decode_and_crop background_class max_damaged_examples
+        """,
     "devices": """
         num_gpus gpu_indices logical_gpus device num_intra_threads num_inter_threads
         allow_growth gpu_memory_frac_for_testing tensor_float_32

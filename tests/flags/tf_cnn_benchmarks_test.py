@@ -59,6 +59,8 @@ TAKEN_SWITCHES = (
     "staged_vars",
     "use_fp16",
     "fp16_enable_auto_loss_scale",
+    "fuse_decode_and_crop",
+    "distort_color_in_yiq",
 )
 
 # Their --variable_update, but for those that are taken.

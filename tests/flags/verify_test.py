@@ -11,7 +11,7 @@ FLAGS = """
     num_stages num_micro_batches schedule recompute num_shards batch_norm num_steps
     bound device logical_gpus tf_random_seed
     """.split()
-SHARED = ("model", "data", "optimizer")  # sections of a run's flags
+SHARED = ("model", "data", "images", "optimizer")  # sections of a run's flags
 
 CHOICES = {"variable_update": ("replicated", "independent")}
 

@@ -68,21 +68,21 @@ def first(
 
 
 def reason_of(
-    one: Callable[[tf.Tensor], tf.data.Dataset],
+    by_number: Callable[[tf.Tensor], tf.data.Dataset],
     decode: Callable[[Any], Any],
     number: int,
 ) -> str:
     """Why a record cannot be read or decoded; "" if it can be.
 
     Args:
-      one: number -> dataset of that record alone.
+      by_number: number -> dataset of that record alone.
       decode: record -> nest of tensors.
       number: of the record, int64 scalar.
     """
     # With its own threads; otherwise it would set the number for all later sessions.
     config = v1.ConfigProto(device_count={"GPU": 0}, use_per_session_threads=True)
     with tf.Graph().as_default(), v1.Session(config=config) as session:
-        dataset = one(tf.constant(number, tf.int64))
+        dataset = by_number(tf.constant(number, tf.int64))
         parts = dataset.map(lambda *r: decode(r if r[1:] else r[0]))
         try:
             session.run(tf.nest.flatten(parts.get_single_element()))

@@ -241,7 +241,7 @@ def _of_tfrecords(place: _Place, split: str, brackets: str) -> Records:
         place.folder,
         _CLASSES,
         stop - first,
-        one=lambda number: index.one(first + number),
+        by_number=lambda number: index.by_number(first + number),
         place=lambda number: index.place(first + number),
         encoded=encoded,
     )
@@ -301,7 +301,7 @@ def _of_folders(place: _Place, split: str, brackets: str) -> Records:
         folder,
         len(classes),
         len(files),
-        one=lambda number: tf.data.Dataset.from_tensors(number).map(read),
+        by_number=lambda number: tf.data.Dataset.from_tensors(number).map(read),
         place=path,
         encoded=encoded,
     )
@@ -312,7 +312,7 @@ def _records(
     num_classes: int,
     num_examples: int,
     *,
-    one: Callable[[tf.Tensor], tf.data.Dataset],
+    by_number: Callable[[tf.Tensor], tf.data.Dataset],
     place: Callable[[tf.Tensor], tf.Tensor],
     encoded: Callable[[Any], tuple[tf.Tensor, tf.Tensor, tf.Tensor]],
 ) -> Records:
@@ -325,7 +325,7 @@ def _records(
 
     @_plain
     def in_order(number: tf.Tensor) -> tf.data.Dataset:
-        return one(number)
+        return by_number(number)
 
     return Records(
         name="",
@@ -336,7 +336,7 @@ def _records(
         open=lambda seed: tf.data.Dataset.range(num_examples).flat_map(in_order),
         decode=decode,
         path=folder,
-        one=one,
+        by_number=by_number,
         place=place,
         encoded=encoded,
     )

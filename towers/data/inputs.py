@@ -81,7 +81,7 @@ class DatasetSource(StreamSource):
                 "leave it out"
             )
         super().__init__(prefetch=request.prefetch, threads=request.threads)
-        if request.max_damaged and not examples.one:
+        if request.max_damaged and not examples.by_number:
             raise wrong_setting(
                 "max_damaged_examples",
                 request.max_damaged,
@@ -312,9 +312,10 @@ def _named(
 
 
 def _images(name: str, request: Request, *, splits: Sequence[str]) -> Records:
-    found = image_layouts.find(name, splits=splits, data_dir=request.data_dir or "")
-    found = found or catalog.find(name, splits=splits, data_dir=request.data_dir or "")
-    return image_layouts.with_background(found) if request.background_class else found
+    folder = request.data_dir or ""
+    images = image_layouts.find(name, splits=splits, data_dir=folder)
+    images = images or catalog.find(name, splits=splits, data_dir=folder)
+    return image_layouts.with_background(images) if request.background_class else images
 
 
 def _synthetic(

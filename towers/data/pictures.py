@@ -63,6 +63,26 @@ class Picture(NamedTuple):
     index: tf.Tensor
 
 
+class Options(NamedTuple):
+    """How pictures are prepared, as the flags of these names choose it.
+
+    Attributes:
+      resize_method: one of `RESIZE_METHODS`, or `ROUND_ROBIN` for each in turn.
+      color_distortions: whether brightness, saturation, hue and contrast of training
+        images change.
+      distort_color_in_yiq: whether saturation and hue change in YIQ, else in HSV.
+      fuse_decode_and_crop: whether only the crop of a training JPEG is decoded.
+    """
+
+    resize_method: str = "bilinear"
+    color_distortions: bool = False
+    distort_color_in_yiq: bool = True
+    fuse_decode_and_crop: bool = True
+
+
+_DEFAULT = Options()
+
+
 def centred(image: tf.Tensor) -> tf.Tensor:
     """Scales [0, 255] to [-1, 1]."""
     return image * (1 / 127.5) - 1.0
@@ -80,10 +100,7 @@ def training(
     *,
     scale: Callable[[tf.Tensor], tf.Tensor] = centred,
     use_boxes: bool = True,
-    resize_method: str = "bilinear",
-    color_distortions: bool = False,
-    distort_color_in_yiq: bool = True,
-    fuse_decode_and_crop: bool = True,
+    options: Options = _DEFAULT,
 ) -> tf.Tensor:
     """A random crop that has a part of an object in it, mirrored at random, resized.
 
@@ -93,10 +110,7 @@ def training(
       draws: float32 [7 or more], uniform in [0, 1).
       scale: float32 pixels in [0, 255] -> the features.
       use_boxes: whether a crop must contain a part of a box.
-      resize_method: one of `RESIZE_METHODS`, or `ROUND_ROBIN` for each in turn.
-      color_distortions: whether brightness, saturation, hue and contrast change.
-      distort_color_in_yiq: whether saturation and hue change in YIQ, else in HSV.
-      fuse_decode_and_crop: whether only the crop of a JPEG is decoded.
+      options: how.
 
     Returns:
       float32 of `shape`.
@@ -113,12 +127,12 @@ def training(
         max_attempts=_TRIES,
         use_image_if_no_bounding_boxes=True,
     )
-    crop = _crop(picture.image, begin[:2], size[:2], fused=fuse_decode_and_crop)
+    crop = _crop(picture.image, begin[:2], size[:2], fused=options.fuse_decode_and_crop)
     crop = tf.cond(draws[_MIRROR] < 0.5, lambda: tf.reverse(crop, [1]), lambda: crop)
-    image = _resized(crop, shape[:2], resize_method, picture.index)
-    if color_distortions:
+    image = _resized(crop, shape[:2], options.resize_method, picture.index)
+    if options.color_distortions:
         image = 255 * distorted_colours(
-            image / 255, draws, picture.index, in_yiq=distort_color_in_yiq
+            image / 255, draws, picture.index, in_yiq=options.distort_color_in_yiq
         )
     return scale(tf.ensure_shape(image, shape))
 
@@ -128,24 +142,18 @@ def evaluation(
     shape: Size,
     *,
     scale: Callable[[tf.Tensor], tf.Tensor] = centred,
-    resize_method: str = "bilinear",
-    color_distortions: bool = False,
-    distort_color_in_yiq: bool = True,
-    fuse_decode_and_crop: bool = True,
+    options: Options = _DEFAULT,
 ) -> tf.Tensor:
     """The image resized to 1.145 times the network's size, and its centre.
 
     Args:
-      picture, shape, scale, resize_method: as for `training`.
-      color_distortions, distort_color_in_yiq: only training has them.
-      fuse_decode_and_crop: the whole image is decoded in any case.
+      picture, shape, scale, options: as for `training`.
     """
-    del color_distortions, distort_color_in_yiq, fuse_decode_and_crop
     pixels = _decoded(picture.image, "INTEGER_FAST")
     size = tf.cast(tf.shape(pixels)[:2], tf.float32)
     ratio = tf.reduce_max(np.array(shape[:2], np.float32) / size)
     resized_to = tf.cast(size * ratio * _ENLARGED, tf.int32)
-    resized = _resized(pixels, resized_to, resize_method, picture.index)
+    resized = _resized(pixels, resized_to, options.resize_method, picture.index)
     return scale(_centre(resized, resized_to, shape))
 
 

@@ -51,13 +51,13 @@ class Preprocessing(NamedTuple):
       evaluation: (images, shape of the features) -> float32 [batch, *shape].
       of_pictures: whether the two functions take one `pictures.Picture` (and draws
         [DRAWS]) instead of a batch, and return the features of one image.
-      options: names of the settings that the two functions take by keyword.
+      options: names of the settings that the two functions take, as `options`.
     """
 
     kind: str
     fit: Callable[[Shape, Size], Size]
-    training: Callable[[Any, Size, tf.Tensor], tf.Tensor]
-    evaluation: Callable[[Any, Size], tf.Tensor]
+    training: Callable[..., tf.Tensor]
+    evaluation: Callable[..., tf.Tensor]
     of_pictures: bool = False
     options: tuple[str, ...] = ()
 
@@ -243,12 +243,7 @@ def _pictures_row(**keywords: Any) -> Preprocessing:
         functools.partial(pictures.training, **keywords),
         functools.partial(pictures.evaluation, **scale),
         of_pictures=True,
-        options=(
-            "resize_method",
-            "color_distortions",
-            "distort_color_in_yiq",
-            "fuse_decode_and_crop",
-        ),
+        options=pictures.Options._fields,
     )
 
 
@@ -325,6 +320,8 @@ def get(
     if not chosen:
         return row
     return row._replace(
-        training=functools.partial(row.training, **chosen),
-        evaluation=functools.partial(row.evaluation, **chosen),
+        training=functools.partial(row.training, options=pictures.Options(**chosen)),
+        evaluation=functools.partial(
+            row.evaluation, options=pictures.Options(**chosen)
+        ),
     )

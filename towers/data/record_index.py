@@ -59,7 +59,7 @@ class RecordIndex:
         if not self.count:
             raise ValueError(f"{names[0]} holds no records")
 
-    def one(self, number: tf.Tensor) -> tf.data.Dataset:
+    def by_number(self, number: tf.Tensor) -> tf.data.Dataset:
         """A dataset of the record of this number alone, a scalar string.
 
         Args:
@@ -76,7 +76,7 @@ class RecordIndex:
 
     def read(self, number: tf.Tensor) -> tf.Tensor:
         """The record of this number, a scalar string."""
-        return self.one(number).get_single_element()
+        return self.by_number(number).get_single_element()
 
     def where(self, number: int) -> str:
         """Where a record is, in words."""
@@ -176,11 +176,11 @@ def _offsets(name: str) -> np.ndarray:
     if "://" in name:
         return _streamed_offsets(name)
     begins, offset, size = [], 0, os.path.getsize(name)
-    with open(name, "rb") as file:
-        number = file.fileno()
+    with open(name, "rb", buffering=0) as file:  # 8 bytes at a time
         while offset < size:
             begins.append(offset)
-            length = int.from_bytes(os.pread(number, _BEFORE, offset), "little")
+            file.seek(offset)
+            length = int.from_bytes(file.read(_BEFORE), "little")
             offset += length + _AROUND
     if offset != size:
         raise ValueError(

@@ -70,9 +70,9 @@ class Records(NamedTuple):
       locate: (records to read, or None for all) -> the first damaged record and its
         fault, or "".  None if records cannot be named.
       vocabulary: token i is its entry i; empty if tokens mean the same in all data.
-      one: (number of a record, int64 scalar) -> a dataset of that record alone.  Where
-        it is not None, records are read by their numbers, and the order of an epoch is
-        that of `order`.
+      by_number: (number of a record, int64 scalar) -> a dataset of that record alone.
+        Where it is not None, records are read by their numbers, and the order of an
+        epoch is that of `order`.
       place: (number of a record, int64 scalar) -> where it is, a scalar string; for
         records that are read by their numbers.
       encoded: record -> (image file, a scalar string; boxes of objects, float32
@@ -89,7 +89,7 @@ class Records(NamedTuple):
     path: str = ""
     locate: Callable[[int | None], str] | None = None
     vocabulary: tuple[bytes, ...] = ()
-    one: Callable[[tf.Tensor], tf.data.Dataset] | None = None
+    by_number: Callable[[tf.Tensor], tf.data.Dataset] | None = None
     place: Callable[[tf.Tensor], tf.Tensor] | None = None
     encoded: Callable[[Any], tuple[tf.Tensor, tf.Tensor, tf.Tensor]] | None = None
 
@@ -278,10 +278,10 @@ def _of_example(number: int, place: str, examples: Sequence[Records]) -> str:
       examples: the records that it may be of.
     """
     records = next(
-        (r for r in examples if r.one and r.path and r.path in place), examples[0]
+        (r for r in examples if r.by_number and r.path and r.path in place), examples[0]
     )
-    assert records.one
-    if reason := damage.reason_of(records.one, records.decode, number):
+    assert records.by_number
+    if reason := damage.reason_of(records.by_number, records.decode, number):
         place = f"{place}: {reason}"
     return (
         f"the data set is damaged ({place}): put that file back as it was, or go on "

@@ -9,7 +9,7 @@ import tensorflow as tf
 from flags.config import Config
 from flags.problem import wrong_setting
 from models.model import Model, softmax_cross_entropy
-from towers.data import nests
+from towers.data import nests, pictures
 from towers.data.preprocessing import Size
 
 # (host, its towers' devices), in tower order.
@@ -237,12 +237,7 @@ class Request:
         """The request of a model with these settings."""
         wanted, data, images = model.inputs, config.data, config.images
         row = images.input_preprocessor if wanted.kind == "images" else None
-        options = (
-            "resize_method",
-            "color_distortions",
-            "distort_color_in_yiq",
-            "fuse_decode_and_crop",
-        )
+        options = pictures.Options._fields
         return cls(
             shape=wanted.shape,
             num_classes=wanted.num_classes,

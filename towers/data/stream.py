@@ -102,7 +102,7 @@ class Stream:
         """
         if self.in_memory:
             return self._gathered(share, position)
-        if self.records.one:
+        if self.records.by_number:
             return self._numbered(share, position)
         return self._decoded(share, position)
 
@@ -166,11 +166,9 @@ class Stream:
 
     def _numbered(self, share: HostShare, position: tf.Tensor) -> tf.data.Dataset:
         """Reads records by their numbers, in the order of each epoch."""
-        n, (one, place) = (
-            self.records.num_examples,
-            (self.records.one, self.records.place),
-        )
-        assert one and place
+        n, place = self.records.num_examples, self.records.place
+        by_number = self.records.by_number
+        assert by_number and place
 
         @_plain
         def prepare(row: tf.Tensor) -> Any:
@@ -185,7 +183,9 @@ class Stream:
             def features(record: Any) -> tuple[tf.Tensor, tf.Tensor]:
                 return self._one_prepared(record, index)
 
-            example, weight = guard.read(one(number), features, number, place(number))
+            example, weight = guard.read(
+                by_number(number), features, number, place(number)
+            )
             return (*example, index, *weight)
 
         specs = (tf.TensorSpec(self.shape), tf.TensorSpec([], tf.int32))  # of images

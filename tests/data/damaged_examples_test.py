@@ -1,0 +1,103 @@
+"""Examples that cannot be read: named, or left out with weight 0."""
+
+import os
+import pathlib
+import shutil
+import tempfile
+
+import numpy as np
+import tensorflow as tf
+from absl.testing import parameterized
+
+from tests import batch_reader, make_imagenet
+from towers.data import inputs
+from towers.data.source import Request
+
+v1 = tf.compat.v1
+
+_REQUEST = Request(
+    shape=(16, 16, 3), preprocessing="tf_cnn_benchmarks", classes=True, seed=5
+)
+
+
+def _sentence(call):
+    try:
+        call()
+    except ValueError as error:
+        return str(error)
+    raise AssertionError("nothing was raised")
+
+
+def _decoded(records, count=None):
+    """The images and labels of records, in their own order."""
+    with tf.Graph().as_default(), v1.Session() as session:
+        dataset = records.open(None).map(
+            lambda *r: records.decode(r if r[1:] else r[0])
+        )
+        following = v1.data.make_one_shot_iterator(dataset).get_next()
+        return [session.run(following) for _ in range(count or records.num_examples)]
+
+
+class DamagedExamplesTest(parameterized.TestCase, tf.test.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        folder = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(folder.cleanup)
+        cls.root = pathlib.Path(folder.name)
+        make_imagenet.main([str(cls.root), "--images=24", "--height=30", "--width=40"])
+
+    def folder(self, name):
+        """A copy of a layout that the test may change."""
+        copy = self.create_tempdir().full_path
+        shutil.copytree(self.root / name, copy, dirs_exist_ok=True)
+        return copy
+
+    def source(self, folder, training=True, name="imagenet", **changes):
+        request = _REQUEST.__class__(
+            **{**vars(_REQUEST), "data_dir": folder, **changes}
+        )
+        return inputs.get(name, request, training=training)
+
+    def test_a_damaged_image_is_named(self):
+        folder = self.folder("folders")
+        path = os.path.join(folder, "train", "n01443537", "00009.JPEG")
+        with open(path, "r+b") as file:
+            file.truncate(os.path.getsize(path) // 2)
+        source = self.source(folder)
+        try:
+            batch_reader.read(source, 2, layout="1x12")
+        except tf.errors.OpError as error:
+            sentence = inputs.explain(error, source)
+        self.assertRegex(sentence, rf"damaged \({path}: .*JPEG.*max_damaged_examples=1")
+
+    def test_damaged_examples_have_weight_0_up_to_a_number(self):
+        folder = self.folder("folders")
+        bad = ("n01443537/00009.JPEG", "n01440764/00004.JPEG")
+        for name in bad:
+            path = pathlib.Path(folder, "train", name)
+            path.write_bytes(path.read_bytes()[:300])
+        sources = [self.source(folder, max_damaged=most) for most in (2, 1)]
+        whole = batch_reader.read(self.source(str(self.root / "folders")), 4)
+        features, labels, weights, _ = batch_reader.read(sources[0], 4, layout="4x3")
+        self.assertAllEqual(np.sum(weights == 0), 4)  # in two epochs
+        self.assertAllEqual(features[weights == 1], whole[0][weights == 1])
+        self.assertAllEqual(labels[weights == 1], whole[1][weights == 1])
+        rest = batch_reader.read(sources[0], 1, layout="1x12", position=20)
+        self.assertAllEqual(rest[2], weights[20:32])
+        with self.assertRaisesRegex(tf.errors.OpError, "more than max_damaged_ex") as e:
+            batch_reader.read(sources[1], 2, layout="1x12")
+        self.assertStartsWith(inputs.explain(e.exception, sources[1]), "more than max")
+
+    def test_labels_out_of_range(self):
+        folder = self.create_tempdir().full_path
+        image = make_imagenet.jpegs(1, 20, 20)[0]
+        with tf.io.TFRecordWriter(f"{folder}/train-00000-of-00001") as file:
+            file.write(make_imagenet.example(image, 1000))
+            file.write(make_imagenet.example(image, 0))
+        source = self.source(folder)
+        with self.assertRaises(tf.errors.OpError) as caught:
+            batch_reader.read(source, 2, layout="1x2")
+        sentence = inputs.explain(caught.exception, source)
+        self.assertIn("record 1, counted from 0, of", sentence)
+        self.assertIn("label 0 is not in [1, 1001)", sentence)
