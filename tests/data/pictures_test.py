@@ -7,7 +7,7 @@ from absl.testing import parameterized
 from models.uniform import example_uniform
 from tests import make_imagenet
 from towers.data import pictures
-from towers.data.pictures import Options, Picture
+from towers.data.pictures import PictureOptions, Picture
 from towers.data.preprocessing import DRAWS, PREPROCESSING
 
 v1 = tf.compat.v1
@@ -139,7 +139,7 @@ class PicturesTest(parameterized.TestCase, tf.test.TestCase):
                 _picture(self.jpeg),
                 _SIZE,
                 _draws(5),
-                options=Options(fuse_decode_and_crop=fused),
+                options=PictureOptions(fuse_decode_and_crop=fused),
             )
 
         fused, whole = _run(lambda: (features(True), features(False)))
@@ -151,7 +151,7 @@ class PicturesTest(parameterized.TestCase, tf.test.TestCase):
                 _picture(self.pixels, index),
                 _SIZE,
                 _draws(0),
-                options=Options(resize_method=method),
+                options=PictureOptions(resize_method=method),
             )
 
         for index, method in enumerate(pictures.RESIZE_METHODS):

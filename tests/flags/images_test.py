@@ -3,14 +3,14 @@
 from absl.testing import absltest
 
 from flags import config
-from towers.data.pictures import RESIZE_METHODS, ROUND_ROBIN, Options
+from towers.data.pictures import RESIZE_METHODS, ROUND_ROBIN, PictureOptions
 from towers.data.preprocessing import PREPROCESSING
 
 
 class ImagesTest(absltest.TestCase):
     def test_options_are_flags_with_the_same_values(self):
         flags = config.all_flags()
-        self.assertContainsSubset(Options._fields, flags)
+        self.assertContainsSubset(PictureOptions._fields, flags)
         self.assertEqual(flags["resize_method"].choices, (*RESIZE_METHODS, ROUND_ROBIN))
 
     def test_the_text_names_each_preprocessing_of_images(self):

@@ -63,7 +63,7 @@ class Picture(NamedTuple):
     index: tf.Tensor
 
 
-class Options(NamedTuple):
+class PictureOptions(NamedTuple):
     """How pictures are prepared, as the flags of these names choose it.
 
     Attributes:
@@ -80,7 +80,7 @@ class Options(NamedTuple):
     fuse_decode_and_crop: bool = True
 
 
-_DEFAULT = Options()
+_DEFAULT = PictureOptions()
 
 
 def centred(image: tf.Tensor) -> tf.Tensor:
@@ -100,7 +100,7 @@ def training(
     *,
     scale: Callable[[tf.Tensor], tf.Tensor] = centred,
     use_boxes: bool = True,
-    options: Options = _DEFAULT,
+    options: PictureOptions = _DEFAULT,
 ) -> tf.Tensor:
     """A random crop that has a part of an object in it, mirrored at random, resized.
 
@@ -142,7 +142,7 @@ def evaluation(
     shape: Size,
     *,
     scale: Callable[[tf.Tensor], tf.Tensor] = centred,
-    options: Options = _DEFAULT,
+    options: PictureOptions = _DEFAULT,
 ) -> tf.Tensor:
     """The image resized to 1.145 times the network's size, and its centre.
 

@@ -243,7 +243,7 @@ def _pictures_row(**keywords: Any) -> Preprocessing:
         functools.partial(pictures.training, **keywords),
         functools.partial(pictures.evaluation, **scale),
         of_pictures=True,
-        options=pictures.Options._fields,
+        options=pictures.PictureOptions._fields,
     )
 
 
@@ -320,8 +320,10 @@ def get(
     if not chosen:
         return row
     return row._replace(
-        training=functools.partial(row.training, options=pictures.Options(**chosen)),
+        training=functools.partial(
+            row.training, options=pictures.PictureOptions(**chosen)
+        ),
         evaluation=functools.partial(
-            row.evaluation, options=pictures.Options(**chosen)
+            row.evaluation, options=pictures.PictureOptions(**chosen)
         ),
     )

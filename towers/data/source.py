@@ -237,7 +237,7 @@ class Request:
         """The request of a model with these settings."""
         wanted, data, images = model.inputs, config.data, config.images
         row = images.input_preprocessor if wanted.kind == "images" else None
-        options = pictures.Options._fields
+        options = pictures.PictureOptions._fields
         return cls(
             shape=wanted.shape,
             num_classes=wanted.num_classes,
