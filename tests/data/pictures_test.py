@@ -7,7 +7,7 @@ from absl.testing import parameterized
 from models.uniform import example_uniform
 from tests import make_imagenet
 from towers.data import pictures
-from towers.data.pictures import PictureOptions, Picture
+from towers.data.pictures import Picture, PictureOptions
 from towers.data.preprocessing import DRAWS, PREPROCESSING
 
 v1 = tf.compat.v1
