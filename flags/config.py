@@ -4,8 +4,7 @@
     problems = check(config, {"optimizer": OPTIMIZERS})
     config.devices.num_gpus
 
-`flags.parse` makes the same `Config` from a command line.  A program with other flags
-has a dataclass of its own, such as `VerifyConfig`.
+`flags.parse` makes the same from a command line.  `VerifyConfig` is of another program.
 """
 
 import dataclasses
