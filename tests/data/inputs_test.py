@@ -14,6 +14,11 @@ from tests import batch_reader
 from towers.data import inputs, preprocessing
 from towers.data.source import ClientShare, Request
 
+_OF_IMAGES = (
+    "scale, cifar, cifar_tutorial, imagenet, tf_cnn_benchmarks, "
+    "tf_cnn_benchmarks_ml_perf, official_models_imagenet, tf_cnn_benchmarks_cifar"
+)
+
 v1 = tf.compat.v1
 
 
@@ -184,9 +189,9 @@ class GetTest(parameterized.TestCase, tf.test.TestCase):
             inputs.get("digits", request)
 
     @parameterized.parameters(
-        ("images", "scal", "scale, cifar, cifar_tutorial, imagenet"),
-        ("images", "bytes", "scale, cifar, cifar_tutorial, imagenet"),
-        ("images", "pairs", "scale, cifar, cifar_tutorial, imagenet"),
+        ("images", "scal", _OF_IMAGES),
+        ("images", "bytes", _OF_IMAGES),
+        ("images", "pairs", _OF_IMAGES),
         ("tokens", "scale", "bytes, words"),
         ("pairs", "scale", "pairs"),
     )
