@@ -1,6 +1,8 @@
 """Measurements of this project and its peers, as ratios with their spread.
 
 python -m benchmarks.compare         this project and its peers, images/s
+python -m benchmarks.same_steps      losses, rates and variables, and those of
+                                     tf_cnn_benchmarks
 python -m benchmarks.single_gpu      dtypes and layouts on a GPU, and a bare graph
 python -m benchmarks.memory          peak memory of each mode, and tf_cnn_benchmarks'
 python -m benchmarks.checkpoints     what a step loses to a checkpoint, with and
