@@ -1,10 +1,10 @@
 """The steps of tf_cnn_benchmarks and of this project, one beside the other.
 
-    python -m benchmarks.same_steps --tf_cnn_benchmarks=PATH --out=/tmp/same_steps
+    python -m benchmarks.same_steps --tf_cnn_benchmarks=PATH --json=/tmp/steps.json
 
 Both start from the variables that tf_cnn_benchmarks saves before its first step, train
-on the same batches with the same settings, and are compared.  The columns are relative
-differences, |ours - theirs| / |theirs|,
+on the same batches by the same command line, and are compared.  The columns are
+relative differences, |ours - theirs| / |theirs|,
 
     loss       of the losses, with weight decay's term: the largest of all steps
     rate       of the learning rates: the largest of all steps
@@ -36,6 +36,7 @@ if __name__ == "__main__":
 import numpy as np
 import tensorflow as tf
 
+import models
 from benchmarks.lib import machine, our_steps, process, table
 from benchmarks.lib.options import (
     above_0,
@@ -47,6 +48,8 @@ from benchmarks.lib.options import (
 )
 from benchmarks.lib.our_steps import Steps
 from benchmarks.peers.systems import ENVIRONMENT, Places, missing
+from flags import config, tf_cnn_translation
+from flags import parse as flags_parse
 
 SYSTEM = "tf_cnn_benchmarks"
 DRIVER = process.ROOT / "benchmarks" / "peers" / "tf_cnn_peer.py"
@@ -78,9 +81,9 @@ NETS: Mapping[str, Net] = {
     "alexnet_cifar10": Net("alexnet", "cifar10", 32, 16, 0.005),
     "resnet20": Net("resnet20", "cifar10", 32, 16, 0.001),
     "resnet20_v2": Net("resnet20_v2", "cifar10", 32, 16, 0.001),
-    "resnet50": Net("resnet50", "imagenet", 224, 4, 0.0001),
-    "resnet50_v1.5": Net("resnet50_v1.5", "imagenet", 224, 4, 0.0001),
-    "inception3": Net("inception3", "imagenet", 299, 4, 0.001),
+    "resnet50": Net("resnet50", "imagenet", 224, 4, 1e-6),
+    "resnet50_v1.5": Net("resnet50_v1.5", "imagenet", 224, 4, 1e-6),
+    "inception3": Net("inception3", "imagenet", 299, 4, 1e-6),
     "vgg11": Net("vgg11", "imagenet", 224, 2, 0.001),
 }
 CLASSES = {"imagenet": 1001, "cifar10": 11}  # of tf_cnn_benchmarks
@@ -107,8 +110,12 @@ class Case(NamedTuple):
             "num_gpus": self.num_gpus,
             "batch_size": net.batch_size,
             "num_batches": steps,
+            "num_warmup_batches": 0,
             "optimizer": self.optimizer,
             "init_learning_rate": net.rate,
+            "device": "cpu",
+            "local_parameter_device": "cpu",
+            "data_format": "NHWC",
             "num_intra_threads": 1,  # sums in one order
         }
 
@@ -181,17 +188,12 @@ def _squares(values: Any) -> float:
 
 def arguments_of(flags: Mapping[str, Any]) -> list[str]:
     """The arguments of `towers.train` that mean the same as these flags there."""
-    model = flags["model"]
-    if flags["data_name"] == "cifar10":
-        model = "alexnet_cifar10" if model == "alexnet" else f"tf_cnn_{model}"
-    elif model == "inception3":
-        model = "tf_cnn_inception3"
-    changed: dict[str, Any] = {**flags, "model": model, "data_name": "synthetic"}
-    changed |= {"device": "cpu", "weight_decay": 4e-5, "num_warmup_batches": 0}
-    changed["batch_norm_averages"] = "first_tower"
-    if flags["variable_update"] == "replicated":
-        changed["gradient_factor"] = flags["num_gpus"]
-    return [f"--{name}={value}" for name, value in changed.items()]
+    argv = [SYSTEM, *(f"--{name}={value}" for name, value in flags.items())]
+    settings = config.flat(flags_parse.parse(argv, {}, config.TfCnnBenchmarksConfig))
+    translation = tf_cnn_translation.translate(
+        settings, models=models.MODELS, gpus=False
+    )
+    return translation.arguments
 
 
 class Comparison:

@@ -113,12 +113,11 @@ def _plan(
         return model if dropout else dataclasses.replace(model, layers=_WithoutDropout)
 
     def find_sources(config: Any, model: Model) -> tuple[inputs.NamedSource, None]:
-        del config
         images, labels = batches["images"], batches["labels"]
         source = inputs.from_arrays(
             images.reshape(-1, *images.shape[3:]),
             labels.reshape(-1),
-            num_classes=model.inputs.num_classes,
+            num_classes=config.model.num_classes or model.inputs.num_classes,
             training=False,
         )
         # The epochs of the learning rate are those of the data set of the model.

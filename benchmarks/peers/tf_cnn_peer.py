@@ -105,10 +105,6 @@ def run(flags: Mapping[str, Any], batches: str, dropout: bool, folder: str) -> N
         os.makedirs(os.path.join(folder, when))
     params = benchmark_cnn.make_params(
         **flags,
-        device="cpu",
-        local_parameter_device="cpu",
-        data_format="NHWC",
-        num_warmup_batches=0,
         display_every=1,
         train_dir=os.path.join(folder, "end"),
         save_model_secs=0,

@@ -117,7 +117,7 @@ class SameStepsTest(parameterized.TestCase):
             factors[mode] = [a for a in arguments if "gradient_factor" in a]
         self.assertEqual(
             factors,
-            {"parameter_server": [], "replicated": ["--gradient_factor=2"]},
+            {"parameter_server": [], "replicated": ["--gradient_factor=2.0"]},
         )
 
     def test_without_a_checkout(self):
