@@ -77,14 +77,14 @@ class Net(NamedTuple):
 
 NETS: Mapping[str, Net] = {
     "lenet": Net("lenet", "imagenet", 28, 16, 0.005),
-    "alexnet": Net("alexnet", "imagenet", 227, 4, 0.001),
+    "alexnet": Net("alexnet", "imagenet", 227, 4, 0.0005),
     "alexnet_cifar10": Net("alexnet", "cifar10", 32, 16, 0.005),
     "resnet20": Net("resnet20", "cifar10", 32, 16, 0.001),
     "resnet20_v2": Net("resnet20_v2", "cifar10", 32, 16, 0.001),
     "resnet50": Net("resnet50", "imagenet", 224, 4, 1e-6),
     "resnet50_v1.5": Net("resnet50_v1.5", "imagenet", 224, 4, 1e-6),
     "inception3": Net("inception3", "imagenet", 299, 4, 1e-6),
-    "vgg11": Net("vgg11", "imagenet", 224, 2, 0.001),
+    "vgg11": Net("vgg11", "imagenet", 224, 2, 0.0002),
 }
 CLASSES = {"imagenet": 1001, "cifar10": 11}  # of tf_cnn_benchmarks
 
