@@ -58,7 +58,7 @@ MODES = ("parameter_server", "replicated")
 OPTIMIZERS = ("sgd", "momentum", "rmsprop")
 
 
-class Net(NamedTuple):
+class SharedNetwork(NamedTuple):
     """A network of both.
 
     Attributes:
@@ -75,21 +75,21 @@ class Net(NamedTuple):
     rate: float
 
 
-NETS: Mapping[str, Net] = {
-    "lenet": Net("lenet", "imagenet", 28, 16, 0.005),
-    "alexnet": Net("alexnet", "imagenet", 227, 4, 0.0005),
-    "alexnet_cifar10": Net("alexnet", "cifar10", 32, 16, 0.005),
-    "resnet20": Net("resnet20", "cifar10", 32, 16, 0.001),
-    "resnet20_v2": Net("resnet20_v2", "cifar10", 32, 16, 0.001),
-    "resnet50": Net("resnet50", "imagenet", 224, 4, 1e-6),
-    "resnet50_v1.5": Net("resnet50_v1.5", "imagenet", 224, 4, 1e-6),
-    "inception3": Net("inception3", "imagenet", 299, 4, 1e-6),
-    "vgg11": Net("vgg11", "imagenet", 224, 2, 0.0002),
+NETS: Mapping[str, SharedNetwork] = {
+    "lenet": SharedNetwork("lenet", "imagenet", 28, 16, 0.005),
+    "alexnet": SharedNetwork("alexnet", "imagenet", 227, 4, 0.0005),
+    "alexnet_cifar10": SharedNetwork("alexnet", "cifar10", 32, 16, 0.005),
+    "resnet20": SharedNetwork("resnet20", "cifar10", 32, 16, 0.001),
+    "resnet20_v2": SharedNetwork("resnet20_v2", "cifar10", 32, 16, 0.001),
+    "resnet50": SharedNetwork("resnet50", "imagenet", 224, 4, 1e-6),
+    "resnet50_v1.5": SharedNetwork("resnet50_v1.5", "imagenet", 224, 4, 1e-6),
+    "inception3": SharedNetwork("inception3", "imagenet", 299, 4, 1e-6),
+    "vgg11": SharedNetwork("vgg11", "imagenet", 224, 2, 0.0002),
 }
 CLASSES = {"imagenet": 1001, "cifar10": 11}  # of tf_cnn_benchmarks
 
 
-class Case(NamedTuple):
+class TrainingCase(NamedTuple):
     """A network, and how it is trained."""
 
     net: str
@@ -196,7 +196,7 @@ def arguments_of(flags: Mapping[str, Any]) -> list[str]:
     return translation.arguments
 
 
-class Comparison:
+class StepsBesideTheirs:
     """A comparison under way.
 
     Args:
@@ -207,8 +207,8 @@ class Comparison:
     def __init__(self, options: argparse.Namespace, places: Places):
         self._options = options
         self._places = places
-        self.differences: dict[Case, Differences] = {}
-        self.failures: dict[Case, str] = {}
+        self.differences: dict[TrainingCase, Differences] = {}
+        self.failures: dict[TrainingCase, str] = {}
 
     def run(self) -> None:
         """All cases; those of one network and optimizer share a process there."""
@@ -216,14 +216,14 @@ class Comparison:
         for net in options.models:
             for optimizer in options.optimizers:
                 cases = [
-                    Case(net, mode, towers, optimizer)
+                    TrainingCase(net, mode, towers, optimizer)
                     for mode in options.variable_updates
                     for towers in options.towers
                 ]
                 with tempfile.TemporaryDirectory(prefix="same_steps") as folder:
                     self._run(cases, folder)
 
-    def _run(self, cases: Sequence[Case], folder: str) -> None:
+    def _run(self, cases: Sequence[TrainingCase], folder: str) -> None:
         steps = self._options.steps
         runs = []
         for case in cases:
@@ -257,7 +257,7 @@ class Comparison:
             self._show(case)
         self._save()
 
-    def _show(self, case: Case) -> None:
+    def _show(self, case: TrainingCase) -> None:
         number = len(self.differences) + len(self.failures)
         options = self._options
         kinds = (options.models, options.optimizers)
@@ -267,7 +267,7 @@ class Comparison:
         words = self.failures.get(case) or ", ".join(cells)
         print(f"[{number}/{total}] {case}: {words}", flush=True)
 
-    def cells(self, case: Case) -> list[str]:
+    def cells(self, case: TrainingCase) -> list[str]:
         """The row of the table."""
         if case in self.failures:
             return [str(case), "failed", *("" for _ in Differences._fields[1:])]
@@ -304,7 +304,7 @@ class Comparison:
         )
 
 
-def random_batches(case: Case, steps: int) -> dict[str, np.ndarray]:
+def random_batches(case: TrainingCase, steps: int) -> dict[str, np.ndarray]:
     """Random images and labels, as the driver takes them."""
     net = NETS[case.net]
     rng = np.random.default_rng(1)
@@ -369,7 +369,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = parse(argv)
     places = options.places
     del options.places
-    comparison = Comparison(options, places)
+    comparison = StepsBesideTheirs(options, places)
     comparison.run()
     print("\n".join(["", *comparison.table()]))
     above = [d for d in comparison.differences.values() if d.above(options.limit)]

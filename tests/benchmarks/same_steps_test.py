@@ -112,7 +112,7 @@ class SameStepsTest(parameterized.TestCase):
     def test_the_sum_of_gradients_in_replicated(self):
         factors = {}
         for mode in same_steps.MODES:
-            flags = same_steps.Case("lenet", mode, 2, "sgd").flags(1)
+            flags = same_steps.TrainingCase("lenet", mode, 2, "sgd").flags(1)
             arguments = same_steps.arguments_of(flags)
             factors[mode] = [a for a in arguments if "gradient_factor" in a]
         self.assertEqual(
