@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+from collections.abc import Callable, Hashable
 
 import models
 from models.model import Model
@@ -73,9 +74,27 @@ def _chain(name: str):
     return model.layers, tuple(_key(block) for _, block in blocks)
 
 
-# The first row of each chain; others, such as deeper networks, only repeat blocks.
-DISTINCT = [
-    name
-    for name in {_chain(name): name for name in reversed(models.MODELS)}.values()
-    if name not in _WIDER
-][::-1]
+def _function(block):
+    return _function(block.func) if isinstance(block, functools.partial) else block
+
+
+def _functions(name: str):
+    """Equal for models whose blocks differ only in numbers."""
+    model = models.get(name)
+    return model.layers, frozenset(_function(block) for _, block in model.blocks)
+
+
+def _first(key: Callable[[str], Hashable]) -> list[str]:
+    """The first row of the table for each key."""
+    first = {key(name): name for name in reversed(models.MODELS)}
+    return [name for name in models.MODELS if name in first.values()]
+
+
+# Rows that are not the same when shortened; others, such as deeper networks, only
+# repeat blocks.
+DISTINCT = [name for name in _first(_chain) if name not in _WIDER]
+
+# Of the rows for images those whose blocks are not other rows' with other numbers.
+IMAGES = [
+    name for name in _first(_functions) if models.get(name).inputs.kind == "images"
+]
