@@ -125,10 +125,6 @@ def _data(run: TheirRun) -> dict[str, Any]:
     """The data set, and what is done to its images."""
     data: dict[str, Any] = {"data_name": "synthetic"}
     if folder := run.flags["data_dir"]:
-        if "input_preprocessor" not in config.all_flags():
-            words = "files are not prepared as in tf_cnn_benchmarks"
-            remedy = "leave it out for synthetic images, or use towers.train"
-            raise wrong_setting("data_dir", folder, words, remedy)
         data = {"data_name": run.dataset, "data_dir": folder, **_images(run)}
     elif run.model.examples == 0:  # images
         data["synthetic_pixels"] = "unscaled"

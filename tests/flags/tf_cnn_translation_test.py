@@ -2,7 +2,6 @@
 
 import os
 import shlex
-import unittest
 
 from absl.testing import parameterized
 
@@ -27,9 +26,6 @@ def settings(line, **options):
     return translated(line, **options).settings
 
 
-_READS_FILES = "input_preprocessor" in config.all_flags()
-
-
 class TranslationTest(parameterized.TestCase):
     def test_nothing_said(self):
         self.assertEqual(
@@ -41,7 +37,6 @@ class TranslationTest(parameterized.TestCase):
             f"--init_learning_rate=0.005 {_STARTS}",
         )
 
-    @unittest.skipUnless(_READS_FILES, "files are not read yet")
     def test_their_readme(self):
         """The line that README.md says to reach about 76 %."""
         line = (
@@ -175,15 +170,9 @@ class TranslationTest(parameterized.TestCase):
             },
         ),
     )
-    @unittest.skipUnless(_READS_FILES, "files are not read yet")
     def test_images_that_are_read(self, line, wanted):
         actual = settings(line)
         self.assertEqual({name: actual.get(name) for name in wanted}, wanted)
-
-    @unittest.skipIf(_READS_FILES, "files are read")
-    def test_files_are_refused(self):
-        with self.assertRaisesRegex(ValueError, "are not prepared as in tf_cnn_benchm"):
-            translated("--data_dir=/x/imagenet")
 
     @parameterized.parameters(
         ("", {"local_parameter_device": "gpu", "data_format": "NCHW"}),
