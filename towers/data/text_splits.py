@@ -83,7 +83,7 @@ def find(name: str, data_dir: str = "") -> Texts:
       ValueError: there is no such text.
     """
     path = pathlib.Path(os.path.expanduser(name))
-    if (path / _LM1B["train"][0]).is_dir():
+    if path.is_dir() and (path / _LM1B["train"][0]).is_dir():
         return Texts(name, list(_LM1B), _lm1b(path))
     if path.is_dir() and name[0] in "/.~":
         inside = "no plain files" if any(path.iterdir()) else "an empty folder"
