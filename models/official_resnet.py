@@ -2,7 +2,7 @@
 
 They differ from those in `models/imagenet_resnet.py`: version 1 has its strides in the
 3 x 3 convolutions, the first unit of every stage projects, version 2 has no
-normalisation in its stem, and initial values and moving averages are as below.
+normalisation in its stem; initial values, moving averages and preprocessing are its own.
 
 He, Zhang, Ren, Sun: arXiv:1512.03385 for version 1, arXiv:1603.05027 for version 2.
 """
@@ -98,7 +98,11 @@ def official_resnet(depth: int, *, version: int = 1) -> Model:
     return Model(
         name=f"official_resnet{depth}" + ("_v2" if version == 2 else ""),
         blocks=(("stem", first), *units, ("logits", last)),
-        inputs=Images(shape=(224, 224, 3), num_classes=1001, preprocessing="imagenet"),
+        inputs=Images(
+            shape=(224, 224, 3),
+            num_classes=1001,
+            preprocessing="official_models_imagenet",
+        ),
         recipe=imagenet_resnet.recipe(
             128 if depth == 50 else 32, published=_PUBLISHED.get((depth, version), "")
         ),
