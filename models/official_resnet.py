@@ -2,7 +2,7 @@
 
 They differ from those in `models/imagenet_resnet.py`: version 1 has its strides in the
 3 x 3 convolutions, the first unit of every stage projects, version 2 has no
-normalisation in its stem.  Initial values, moving averages and preprocessing differ, too.
+normalisation in its stem.  Initial values, moving averages, preprocessing differ, too.
 
 He, Zhang, Ren, Sun: arXiv:1512.03385 for version 1, arXiv:1603.05027 for version 2.
 """
