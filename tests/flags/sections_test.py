@@ -1,4 +1,4 @@
-"""Tests of flags.sections: the list of flags, on purpose, and their help."""
+"""Tests of flags.sections: the flags that must stay, and their help."""
 
 import dataclasses
 
@@ -6,7 +6,7 @@ from absl.testing import parameterized
 
 from flags import config, devices, sections
 
-# A flag is a promise.  Whoever adds one adds it here too, on purpose.
+# A flag is a promise: none of these may go or move to another section.
 FLAGS = {
     "model": """
         model num_classes data_format compute_dtype use_fp16 fp16_loss_scale
@@ -71,12 +71,13 @@ FLAGS = {
 
 
 class SectionsTest(parameterized.TestCase):
-    def test_the_flags_are_those_of_the_list(self):
+    def test_the_flags_of_the_list_are_there(self):
         names = {
             section.name: [item.name for item in dataclasses.fields(section.type)]
             for section in dataclasses.fields(config.Config)
         }
-        self.assertEqual(names, {name: text.split() for name, text in FLAGS.items()})
+        for section, text in FLAGS.items():
+            self.assertContainsSubset(text.split(), names[section])
 
     @parameterized.parameters(*config.KINDS)
     def test_names_are_unique_over_all_sections(self, kind):
