@@ -8,7 +8,6 @@
 """
 
 import dataclasses
-import os
 import typing
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, ClassVar, TypeVar, overload
@@ -19,6 +18,7 @@ from flags import (
     field,
     images,
     optimizer,
+    output,
     predict,
     rules,
     sections,
@@ -53,7 +53,7 @@ class Config:
     training: sections.TrainingFlags
     optimizer: optimizer.OptimizerFlags
     evaluation: sections.EvaluationFlags
-    output: sections.OutputFlags
+    output: output.OutputFlags
 
 
 @dataclasses.dataclass(frozen=True)
@@ -349,12 +349,6 @@ def _shards(flags: _Given) -> list[str]:
     return ["shard_classifier", "shard_embeddings"]
 
 
-def _files(flags: _Given) -> Iterator[Problem]:
-    trace, graph = flags.get("trace_file"), flags.get("graph_file")
-    if trace and graph and os.path.abspath(trace) == os.path.abspath(graph):
-        yield Problem("graph_file", graph, "is `trace_file`, too", "name another file")
-
-
 def _cluster(flags: _Given) -> Iterator[Problem]:
     """Which tasks there are, and which of them this is."""
     if "local_cluster" in flags:
@@ -392,7 +386,7 @@ def _prediction(flags: _Given) -> Iterator[Problem]:
 _RULES = {
     Config: (
         *(_learning_rate, _regexes, _gpus, _stages, _compact, _whole_batch_norm),
-        *(_cluster, _files),
+        *(_cluster, output.shared_paths),
     ),
     VerifyConfig: (_learning_rate, _regexes, _verified_pipelines, _verified_batch_norm),
     PredictConfig: (_gpus, _prediction),

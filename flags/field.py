@@ -118,7 +118,16 @@ class Flag:
 
         (A shell does not replace `~` after `=`.)
         """
-        return self.name.endswith(("_dir", "_file", "pipeline_report", "out"))
+        return self.name.endswith(
+            (
+                "_dir",
+                "_file",
+                "init_checkpoint",
+                "_file_prefix",
+                "pipeline_report",
+                "out",
+            )
+        )
 
     @property
     def kind_words(self) -> str:

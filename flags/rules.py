@@ -72,7 +72,10 @@ _RATES = (
     *("init_learning_rate", "minimum_learning_rate", "resnet_base_lr"),
     *("num_epochs_per_decay", "learning_rate_decay_factor", "learning_rate_schedule"),
 )
-_SHOW_A_STEP = ("trace_file", "graph_file", "pipeline_report")
+_SHOW_A_STEP = (
+    *("trace_file", "graph_file", "pipeline_report", "tfprof_file"),
+    "partitioned_graph_file_prefix",
+)
 _STAGES = ("num_stages", "num_micro_batches", "recompute")
 _ONE_GRAPH = (
     "variable_update=auto",
@@ -97,6 +100,12 @@ _NO_SKIP = ", which cannot skip an update"
 _EVERY_RATE = ", which sets every learning rate"
 _NO_STEP = ", which takes no training step"
 _NO_FILES = ", which reads no files"
+_NO_GRADIENT = ", which computes no gradient"
+_NOT_TRAINED = ", which trains nothing that could be evaluated"
+_NOTHING_SAVED = (
+    ", which saves nothing; `init_checkpoint` names the checkpoint to start from"
+)
+_NOT_IN_CONSTANTS = ", whose variables are shared by its tasks"
 _EVERY_TASK = ", which starts every task itself"
 _NO_STEPS = ", whose towers do not take common steps"
 _NOT_TIMED = ", which has no timing of modes; name a mode"
@@ -111,7 +120,17 @@ ROWS = (
     at_most_one("save_model_secs", "save_model_steps"),
     at_most_one("num_eval_batches", "num_eval_epochs"),
     at_most_one("init_learning_rate", "resnet_base_lr"),
-    at_most_one("eval", *_EVAL_DURING_TRAINING),
+    at_most_one("eval", "forward_only", *_EVAL_DURING_TRAINING),
+    # The forward pass alone.
+    never("eval_at_end", "forward_only", _NOT_TRAINED),
+    never("train_dir", "forward_only", _NOTHING_SAVED),
+    never("accumulate_steps", "forward_only", _NO_GRADIENT),
+    never("check_mean", "forward_only", _NO_GRADIENT),
+    never("pipeline_report", "forward_only", _NO_GRADIENT),
+    never("variable_update=auto", "forward_only", _NO_GRADIENT),
+    needs("freeze_when_forward_only", "forward_only"),
+    never("freeze_when_forward_only", "job_name", _NOT_IN_CONSTANTS),
+    never("freeze_when_forward_only", "local_cluster", _NOT_IN_CONSTANTS),
     # Files and what is written to them.
     needs("eval", "train_dir"),
     needs("stop_at_top_1_accuracy", *_EVAL_DURING_TRAINING),
@@ -126,6 +145,7 @@ ROWS = (
     needs("benchmark_test_id", "benchmark_log_dir"),
     *(never(file, "eval", _NO_STEP) for file in _SHOW_A_STEP),
     *(never(flag, "data_name=synthetic", _NO_FILES) for flag in _OF_FILES),
+    never("datasets_repeat_cached_sample", "data_name=synthetic", _NO_FILES),
     # The learning rate.
     *(never(r, "piecewise_learning_rate_schedule", _EVERY_RATE) for r in _RATES),
     needs("learning_rate_power", "learning_rate_schedule"),
@@ -236,6 +256,7 @@ def _excluded(modes: Mapping[str, ModeFacts]) -> Iterator[Rule]:
         *((norm, alone, _NO_EXCHANGE) for norm in (*_SYNC, _FIRST_AVERAGES)),
         *((norm, apart, _NOT_TOGETHER) for norm in (*_SYNC, _FIRST_AVERAGES)),
         ("steps_per_loop", apart, _NO_STEPS),
+        ("forward_only", apart, _NO_STEPS),
         ("fp16_enable_auto_loss_scale", late, _NO_SKIP),
         ("replication=between_graph", one_graph, _OWN_GRAPHS),
     ):
@@ -305,7 +326,8 @@ of its class, and `python -m towers.train --help=variables` shows them beside th
 
 A flag without effect is refused, too. There are three exceptions: flags about GPUs on a
 machine without GPUs, flags about the speed of reading with synthetic data, and, with
-`--eval`, the flags of the training whose checkpoints are evaluated.
+`--eval` or `--forward_only`, the flags of the training whose checkpoints are evaluated
+or whose forward pass is timed.
 
 | flag | | other | |
 |---|---|---|---|"""

@@ -1,8 +1,8 @@
-"""The flags of the model, data, training, evaluation and output.
+"""The flags of the model, data, training and evaluation.
 
-To add a flag, add a field to a section, here or in `devices`, `variables`, `stages`,
-`cluster`, `optimizer` or `verify`.  A section's docstring is its heading in `--help`;
-its `common` names the flags that the short `--help` shows.
+To add a flag, add a field to a section, here or in `devices`, `output`, `variables`,
+`stages`, `cluster`, `optimizer` or `verify`.  A section's docstring is its heading in
+`--help`; its `common` names the flags that the short `--help` shows.
 
 Names and meanings are those of tf_cnn_benchmarks where it has the flag; the table of
 its flags that are refused is `flags.tf_cnn_benchmarks`.  A default of None means that
@@ -19,7 +19,6 @@ from flags.field import (
     AT_LEAST_1,
     EPOCHS,
     FROM_0_TO_4096,
-    UP_TO_3,
     field,
 )
 
@@ -115,7 +114,7 @@ class DataFlags:
 
 @dataclasses.dataclass(frozen=True)
 class TrainingFlags:
-    """How long, from which seed, and with which weights of classes."""
+    """How long, from which values, and with which weights of classes."""
 
     common: ClassVar[tuple[str, ...]] = ("num_batches", "num_epochs")
 
@@ -142,6 +141,26 @@ class TrainingFlags:
         "steps that run inside the graph per session call; fewer if they would take "
         "more than 3 seconds",
         must=AT_LEAST_1,
+    )
+    forward_only: bool = field(
+        False,
+        "time the forward pass alone, as in evaluation (no dropout, batch norm by its "
+        "moving averages) but on training data; nothing is trained or saved",
+    )
+    freeze_when_forward_only: bool = field(
+        False, "make the variables constants of the graph before the forward pass"
+    )
+    init_checkpoint: str | None = field(
+        None,
+        "checkpoint, or folder with one, to start from: the values of the variables "
+        "whose names and shapes are in it; a checkpoint in train_dir is continued from "
+        "instead",
+        unset="random initial values",
+    )
+    datasets_repeat_cached_sample: bool = field(
+        False,
+        "read one training example, and train on it again and again, so that reading "
+        "takes no time; it is decoded and prepared each time",
     )
     tf_random_seed: int = field(
         1234,
@@ -254,85 +273,4 @@ class EvaluationFlags:
     )
     eval_dir: str | None = field(
         None, "folder for the summaries of evaluation", unset="eval in train_dir"
-    )
-
-
-@dataclasses.dataclass(frozen=True)
-class OutputFlags:
-    """What is printed, saved and logged."""
-
-    common: ClassVar[tuple[str, ...]] = ("train_dir", "save_model_steps", "check_flags")
-
-    check_flags: bool = field(
-        False,
-        "check this command line, say what is wrong with it, and train nothing; a data "
-        "set that is missing is prepared",
-    )
-    display_every: int = field(
-        10,
-        "steps between two step lines; a terminal shows a progress bar instead",
-        must=AT_LEAST_1,
-    )
-    print_training_accuracy: bool = field(
-        False, "show the batch's top-1 and top-5 accuracy in the step line or the bar"
-    )
-    loss_type_to_report: str = field(
-        "total_loss",
-        "the loss in the step line and metric.log: total_loss includes weight decay, "
-        "base_loss does not; summaries have both",
-        choices=("total_loss", "base_loss"),
-    )
-    train_dir: str | None = field(
-        None,
-        "folder for checkpoints and summaries; one run at a time uses it",
-        unset="nothing is saved",
-    )
-    save_model_secs: int = field(
-        0, "seconds between checkpoints; 0 saves only at the end", must=AT_LEAST_0
-    )
-    save_model_steps: int | None = field(
-        None,
-        "steps between checkpoints, warm-up steps included",
-        unset="only at the end",
-        must=AT_LEAST_1,
-    )
-    async_checkpoint: bool = field(
-        False,
-        "write the checkpoints between steps in a thread, from values that are copied "
-        "in memory, while training goes on",
-    )
-    save_retry_secs: float | None = field(
-        None,
-        "seconds for which writing a checkpoint that failed is tried again, while "
-        "training goes on; then the run ends",
-        unset="as long as the run takes",
-        must=AT_LEAST_0,
-    )
-    max_ckpts_to_keep: int = field(
-        5, "newest checkpoints to keep; 0 keeps all", must=AT_LEAST_0
-    )
-    summary_verbosity: int = field(
-        0,
-        "0 writes no summaries; 1 scalars and the model's own summaries "
-        "(tf.compat.v1.summary); 2 also a histogram of all gradients; 3 also images "
-        "and a histogram of each gradient and variable",
-        must=UP_TO_3,
-    )
-    save_summaries_steps: int = field(
-        0, "steps between summaries; 0 writes none", must=AT_LEAST_0
-    )
-    trace_file: str | None = field(
-        None, "file for a Chrome trace of one step", unset="none"
-    )
-    graph_file: str | None = field(
-        None,
-        "file for the graph: a picture of the devices and of the bytes between them in "
-        "a step if its name ends in svg, text if in txt, else binary",
-        unset="none",
-    )
-    benchmark_log_dir: str | None = field(
-        None, "folder for the run's description and measurements as JSON", unset="none"
-    )
-    benchmark_test_id: str | None = field(
-        None, "label of the run in benchmark_log_dir", unset="none"
     )

@@ -20,9 +20,6 @@ _PREFETCH = "use --datasets_prefetch_buffer_size, batches kept ready per tower"
 # Flags without a value: --flag, --noflag, --flag=false.
 SWITCHES: Mapping[str, str] = {
     # Run mode.
-    "forward_only": "there is no forward-only benchmark; --eval runs the forward pass "
-    "of a trained model",
-    "freeze_when_forward_only": "there is no forward-only benchmark; leave it out",
     "collect_eval_results_async": "is for SSD, which is not among the models; "
     "accuracy is counted in the graph, so leave it out",
     # Devices.
@@ -47,8 +44,6 @@ SWITCHES: Mapping[str, str] = {
     "datasets_use_caching": "files are cached by the operating system; leave it out",
     "datasets_sloppy_parallel_interleave": "the order of examples depends on the seed "
     "alone; leave it out",
-    "datasets_repeat_cached_sample": "use --data_name=synthetic for input that takes "
-    "no time",
     "use_python32_barrier": "input has no Python threads; leave it out",
     "ml_perf": "the model decides how images are scaled; for mean subtraction write a "
     "model of your own, --model=path/to/file.py:function",
@@ -73,8 +68,8 @@ SETTINGS: Mapping[str, str] = {
     # Run mode.
     "trt_mode": _NO_TENSORRT,
     "trt_max_workspace_size_bytes": _NO_TENSORRT,
-    "backbone_model_path": "is for SSD, which is not among the models; --train_dir "
-    "continues from a checkpoint of the same model",
+    "backbone_model_path": "is for SSD, which is not among the models; "
+    "--init_checkpoint starts from the variables that a checkpoint has",
     # Batch and run length.
     "batch_group_size": _PREFETCH,
     "autotune_threshold": "export TF_AUTOTUNE_THRESHOLD instead, and give "
@@ -106,11 +101,6 @@ SETTINGS: Mapping[str, str] = {
     "server_protocol": "tasks speak gRPC; leave it out",
     "horovod_device": "one client drives all towers, without Horovod; use --num_gpus",
     # Output.
-    "display_perf_ewma": "the step line shows the mean so far; --benchmark_log_dir "
-    "logs the speed between two step lines",
-    "tfprof_file": "use --trace_file, a Chrome trace of one step",
-    "partitioned_graph_file_prefix": "use --graph_file for the graph, and --trace_file "
-    "for the device of each operation",
     "debugger": "tfdbg is not a public part of TensorFlow 2; leave it out: a loss that "
     "is not finite ends the run, and the error names the step",
 }

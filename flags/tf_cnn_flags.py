@@ -81,7 +81,8 @@ FLAGS: Mapping[str, Row] = {
     **_same(bool, xla=False, xla_compile=False, use_fp16=False),
     **_same(bool, sparse_to_dense_grads=False, fp16_enable_auto_loss_scale=False),
     **_same(bool, batchnorm_persistent=True, cross_replica_sync=True),
-    **_same(bool, allow_growth=None),
+    **_same(bool, allow_growth=None, forward_only=False),
+    **_same(bool, freeze_when_forward_only=False, datasets_repeat_cached_sample=False),
     **_same(int, eval_interval_secs=0, num_gpus=1, display_every=10),
     **_same(int, gradient_repacking=0, num_inter_threads=0, tf_random_seed=1234),
     **_same(int, datasets_prefetch_buffer_size=1, datasets_num_private_threads=None),
@@ -94,7 +95,8 @@ FLAGS: Mapping[str, Row] = {
     **_same(float, momentum=0.9, rmsprop_decay=0.9, rmsprop_momentum=0.9),
     **_same(float, rmsprop_epsilon=1.0, adam_beta1=0.9, adam_beta2=0.999),
     **_same(float, adam_epsilon=1e-8, gradient_clip=None, fp16_loss_scale=None),
-    **_same(float, gpu_memory_frac_for_testing=0.0),
+    **_same(float, gpu_memory_frac_for_testing=0.0, display_perf_ewma=None),
+    **_same(str, tfprof_file="", partitioned_graph_file_prefix=""),
     **_same(str, trace_file="", graph_file="", loss_type_to_report="total_loss"),
     **_same(str, all_reduce_spec="", job_name="", controller_host=""),
     **_same(str, variable_consistency="strong", train_dir="", data_dir=""),
@@ -158,6 +160,9 @@ FLAGS: Mapping[str, Row] = {
     ),
     "hierarchical_copy": Row(
         bool, False, TRANSLATED, "--all_reduce_spec=hierarchical of replicas"
+    ),
+    "backbone_model_path": Row(
+        str, "", TRANSLATED, "--init_checkpoint, of any model's variables"
     ),
     # Environment variables.
     "winograd_nonfused": Row(bool, True, ENVIRONMENT, "TF_ENABLE_WINOGRAD_NONFUSED"),

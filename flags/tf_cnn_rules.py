@@ -71,6 +71,8 @@ IDLE_WITHOUT: tuple[Rule, ...] = (
     *(needs(flag, "optimizer=rmsprop") for flag in FLAGS if flag.startswith("rmsprop")),
     *(needs(flag, "optimizer=adam") for flag in FLAGS if flag.startswith("adam_")),
     needs("momentum", "optimizer=momentum"),
+    needs("freeze_when_forward_only", "forward_only"),
+    needs("datasets_repeat_cached_sample", "data_dir"),
     needs("summary_verbosity", "save_summaries_steps"),
     needs("save_summaries_steps", "summary_verbosity"),
     *(

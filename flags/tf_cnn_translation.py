@@ -75,7 +75,7 @@ def translate(
     settings: dict[str, Any] = {"model": model.here}
     for part in (
         *(_data, _devices, _variables, _length, _evaluation, _optimizer, rates_of),
-        _copied,
+        *(_start, _copied),
     ):
         settings |= part(run)
     settings |= dict(model.settings)
@@ -251,6 +251,12 @@ def _evaluated(run: TheirRun, last: int) -> Iterator[int]:
 def _optimizer(run: TheirRun) -> dict[str, Any]:
     flags = run.flags
     return {"optimizer": flags["optimizer"], "weight_decay": flags["weight_decay"]}
+
+
+def _start(run: TheirRun) -> dict[str, Any]:
+    """The checkpoint that a run starts from."""
+    path = run.flags["backbone_model_path"]
+    return {"init_checkpoint": path} if path else {}
 
 
 def _copied(run: TheirRun) -> dict[str, Any]:

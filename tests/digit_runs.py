@@ -113,6 +113,21 @@ class Runs(parameterized.TestCase):
         return {n: reader.get_tensor(n) for n in reader.get_variable_to_shape_map()}
 
 
+class ForwardRuns(Runs):
+    """A test case of runs of the forward pass alone."""
+
+    def forward(self, **flags) -> list[str]:
+        """Runs 20 steps of two towers in this process; returns the printed lines."""
+        flags = {"num_gpus": 2, "batch_size": 8, "num_batches": 20, **flags}
+        return self.run_flags(forward_only=True, **flags)
+
+
+def shown(lines: list[str]) -> list[tuple[str, ...]]:
+    """(step, loss, accuracies) of each step line."""
+    fields = [line.split("\t") for line in lines if "images/sec: " in line]
+    return [(row[0], *row[2:]) for row in fields if len(row) > 1]  # not of the total
+
+
 def accuracies(lines: list[str]) -> list[tuple[float, int]]:
     """(top-1 accuracy, number of examples) of each evaluation, as the lines say."""
     pattern = r"Accuracy @ 1 = (.*) Accuracy @ 5 = .* \[(\d+) examples\]"

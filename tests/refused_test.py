@@ -36,10 +36,28 @@ _EXCLUDED = (
 --eval_during_training_every_n_steps=5 --eval_during_training_at_specified_epochs=1.0
 --eval_during_training_every_n_epochs=2.0 --eval_during_training_at_specified_steps=5
 --eval_during_training_every_n_epochs=2.0 --eval_during_training_at_specified_epochs=1.0
+--eval --forward_only
+--forward_only --eval_during_training_every_n_steps=5
+--forward_only --eval_during_training_every_n_epochs=0.5
+--forward_only --eval_during_training_at_specified_steps=5
+--forward_only --eval_during_training_at_specified_epochs=0.5
+--eval_at_end --forward_only
+--train_dir=x --forward_only
+--accumulate_steps=2 --forward_only
+--check_mean --forward_only
+--pipeline_report=x --forward_only
+--variable_update=auto --forward_only
+--forward_only --nocross_replica_sync
+--forward_only --variable_update=asynchronous
+--freeze_when_forward_only --job_name=ps
+--freeze_when_forward_only --local_cluster=worker:2
 --trace_file=x --eval
+--tfprof_file=x --eval
+--partitioned_graph_file_prefix=x --eval
 --graph_file=x --eval
 --pipeline_report=x --eval
 --data_dir=x --data_name=synthetic
+--datasets_repeat_cached_sample --data_name=synthetic
 --train_split=x --data_name=synthetic
 --eval_split=x --data_name=synthetic
 --init_learning_rate=0.5 --piecewise_learning_rate_schedule=0.1
@@ -86,6 +104,7 @@ _EXCLUDED = (
 --replication=between_graph --shard_embeddings=2
 --replication=between_graph --num_stages=2
 --replication=between_graph --num_micro_batches=2
+--replication=between_graph --batch_norm_averages=first_tower
 --replication=between_graph --use_fp16
 --replication=between_graph --compute_dtype=float16
 --variable_update=auto --local_cluster=worker:2
@@ -99,6 +118,9 @@ _EXCLUDED = (
 --sparse_to_dense_grads --variable_update=independent
 --batch_norm=sync --variable_update=independent
 --batch_norm=sync_micro_batch --variable_update=independent
+--batch_norm_averages=first_tower --variable_update=independent
+--batch_norm_averages=first_tower --nocross_replica_sync
+--batch_norm_averages=first_tower --variable_update=asynchronous
 --batch_norm=sync --nocross_replica_sync
 --batch_norm=sync --variable_update=asynchronous
 --batch_norm=sync_micro_batch --nocross_replica_sync
@@ -134,6 +156,7 @@ _FLOAT16 = "--use_fp16 or --compute_dtype=float16"
 # What the first flag "needs".
 _NEEDED = (
     ("--eval", "--train_dir"),
+    ("--freeze_when_forward_only", "--forward_only"),
     (
         "--stop_at_top_1_accuracy=0.5",
         "--eval_during_training_every_n_steps, --eval_during_training_every_n_epochs, "

@@ -35,7 +35,7 @@ OF_LINUX = (
 FLOORS = """
     errors layout cluster data checkpoints compute gradients optimizers
     variable_update pipelines options graph callbacks evaluation/eval_settings planning
-    session evaluation run
+    session evaluation prepared run
     choices api verification start data/__main__ models predict command_line train
     tf_cnn_benchmarks
     verify

@@ -92,7 +92,7 @@ def build(
     *,
     placement: Placement,
     options: Options,
-    modes: Mapping[str, type[VariableUpdate]] = VARIABLE_UPDATES,
+    modes: Mapping[str, Callable[..., VariableUpdate]] = VARIABLE_UPDATES,
 ) -> TrainGraph:
     """Builds the train graph.
 
@@ -201,7 +201,7 @@ def _initializer(mode: VariableUpdate, held: Mapping[str, tf.Variable]) -> tf.Op
 
 def _sync(mode: VariableUpdate) -> tf.Operation:
     with v1.name_scope(graph_names.SYNC):
-        return tf.group(*mode.sync(), *mode.fixed.fill())
+        return tf.group(*([] if mode.constants else mode.sync()), *mode.fixed.fill())
 
 
 def _feed(
@@ -252,6 +252,7 @@ def tower_spec(
     return TowerSpec(
         model=model,
         num_classes=classes(source, model),
+        training=not options.forward_only,
         data_format=options.data_format,
         dtype=options.dtype,
         seed=options.seed,

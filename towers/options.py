@@ -41,6 +41,8 @@ class Options:
       trainable: regular expression in the names of the variables that are trained.
       initial_values: of the layers' weights.
       class_weight: factor of the weight of each class's examples; () for none.
+      forward_only: whether a step is the towers' forward pass alone, as in evaluation;
+        it changes no variable but the counters.
       purpose: of the graph, see `between_graph`.
     """
 
@@ -62,6 +64,7 @@ class Options:
     trainable: str = ""
     initial_values: InitialValues = InitialValues()  # noqa: RUF009 - frozen
     class_weight: tuple[float, ...] = ()
+    forward_only: bool = False
     purpose: int = between_graph.TRAIN
 
     def __post_init__(self) -> None:

@@ -1,9 +1,9 @@
 """Makes the parts of a run from settings: model, data, devices, optimizer, options."""
 
 import dataclasses
-import functools
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import tensorflow as tf
@@ -134,7 +134,7 @@ def make(
     find = find_sources or sources_of
     sources = model and findings.get(lambda: find(config, model))
     if model:
-        fit = functools.partial(_check_data, where=where, cluster=cluster)
+        fit = partial(_check_data, where=where, cluster=cluster)
         findings.get(lambda: fit(config, model, sources and sources[0]))
         batch_size = config.data.batch_size or model.recipe.batch_size
         num_towers = where.num_towers if where else config.devices.num_gpus
@@ -143,8 +143,8 @@ def make(
         together = towers_per_step(mode, num_towers)
         per_step = batch_size * config.variables.accumulate_steps * together
         epochs = _epochs(config, model.recipe, sources and sources[0], per_step)
-        callbacks = callbacks or findings.get(lambda: callbacks_of(config)) or ()
-        make_update = functools.partial(update_from_recipe, epochs=epochs)
+        callbacks = findings.get(partial(callbacks_of, config, callbacks)) or ()
+        make_update = partial(update_from_recipe, epochs=epochs)
         update = findings.get(lambda: make_update(config.optimizer, model, per_step))
     for check in output_paths.checks(config):
         findings.get(check)
@@ -204,7 +204,7 @@ def _check_data(
         get(lambda: check_batch_norm(norm, model, source))
         flags = {
             "real": source.name != "synthetic",
-            "in_epochs": config.training.num_batches is None,
+            "in_epochs": _in_epochs(config.training),
             "shared": cluster is not None and cluster.role != LAUNCHER,
         }
         get(lambda: eval_settings.check(config.evaluation, **flags))
@@ -237,7 +237,7 @@ def _chosen(config: Config, kind: str, *, images: bool) -> dict[str, Any]:
       kind: `cpu` or `gpu`.
       images: whether the model reads images, so that there is a data format.
     """
-    dtype = compute_dtype(config.model)
+    dtype, forward_only = compute_dtype(config.model), config.training.forward_only
     # On an H200, resnet50 is 1.12 times as fast in NCHW in float32, 0.80 and 0.72 times
     # in bfloat16 and float16; oneDNN and Eigen are fastest in NHWC (1.6 times).
     fastest = "NCHW" if kind == "gpu" and dtype == tf.float32 else "NHWC"
@@ -252,7 +252,8 @@ def _chosen(config: Config, kind: str, *, images: bool) -> dict[str, Any]:
         "accumulate_steps": config.variables.accumulate_steps,
         "batch_norm": config.variables.batch_norm,
         "batch_norm_averages": config.variables.batch_norm_averages,
-        "loss_scaling": LossScaling.of(config.model),
+        "loss_scaling": None if forward_only else LossScaling.of(config.model),
+        "forward_only": forward_only,
         "shards": Shards.of(config.stages),
     }
 
@@ -339,12 +340,17 @@ def sources_of(
         inputs.check_default(name, data, model.name)
     request = inputs.Request.of(config, model)
     source = inputs.get(name, request, split=data.train_split, training=True)
-    in_epochs = config.training.num_batches is None
+    in_epochs = _in_epochs(config.training)
     if name == "synthetic" or not eval_settings.wanted(config.evaluation, in_epochs):
         return source, None
     split = config.evaluation.eval_split
     request = dataclasses.replace(request, vocabulary=source.vocabulary)
     return source, inputs.get(name, request, split=split, training=False)
+
+
+def _in_epochs(training: TrainingFlags) -> bool:
+    """Whether the length of a training is in epochs, or the recipe's."""
+    return training.num_batches is None and not training.forward_only
 
 
 def _epochs(
@@ -366,8 +372,8 @@ def _length(
     """(limit in examples or None, warm-up steps, timed steps or None with a limit)."""
     num_batches, num_epochs = training.num_batches, training.num_epochs
     if num_batches is None and num_epochs is None:
-        # On real data, a run without a stated length is the recipe's whole training.
-        real = source.name != "synthetic"
+        # On real data, training without a stated length is the recipe's, whole.
+        real = source.name != "synthetic" and not training.forward_only
         num_epochs = recipe.num_epochs if real else None
         num_batches = None if real else DEFAULT_NUM_BATCHES
     warmup = training.num_warmup_batches

@@ -1,7 +1,6 @@
 """A whole run, from its plan: builds the graph, then trains in a session."""
 
 import contextlib
-import dataclasses
 import math
 import signal
 import time
@@ -10,35 +9,21 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from towers import graph
 from towers.callbacks import user_callbacks
-from towers.callbacks.base import RunContext, TrainingError, TrainingRun
+from towers.callbacks.base import RunContext, TrainingError
 from towers.callbacks.every import is_due
 from towers.callbacks.stop_on_nan import NanLossError
 from towers.callbacks.user_callbacks import CallbackError
-from towers.checkpoints import checkpoint, run_status, saving
-from towers.checkpoints.checkpoint import FiniteCheck
+from towers.checkpoints import checkpoint, run_status
 from towers.cluster.sessions import Local, Sessions, session_config
-from towers.errors import crash, memory_limits
+from towers.errors import crash
 from towers.errors.interrupts import Interrupted
 from towers.errors.lock import Lock
 from towers.evaluation import evaluator
-from towers.evaluation.evaluator import Evaluator
-from towers.graph import TrainGraph
 from towers.planning import Plan
-from towers.session import (
-    describe,
-    device_loop,
-    diagnose,
-    graph_picture,
-    loop,
-    mean_check,
-    replicas,
-    report,
-    step_memory,
-    summary,
-)
-from towers.session.make_hooks import Attempt, RunParts, make_hooks
+from towers.prepared import Prepared, prepare
+from towers.session import diagnose, loop, mean_check
+from towers.session.make_hooks import Attempt, make_hooks
 from towers.session.progress import Console, Progress
 from towers.session.stop import StopOnSignal
 
@@ -98,102 +83,6 @@ def train(
             assert stop.received is not None  # only a signal ends it before a step
             raise Interrupted(stop.received)
         return status
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Prepared(RunParts):
-    """A run with everything but a session.
-
-    Attributes:
-      log: writes the measurements.
-      evaluator: evaluates on towers in the same graph; None if the run never does.
-    """
-
-    log: report.BenchmarkLog
-    evaluator: Evaluator | None
-
-
-def prepare(plan: Plan, console: Console, lock: Lock | None = None) -> Prepared:
-    """Builds the graph of a run and prints its description.
-
-    Args:
-      plan: of the run.
-      console: takes lines for the user.
-      lock: of the folder that it saves in.
-
-    Raises:
-      ValueError: model and data do not fit, the model lacks what a flag needs, or the
-        disk has no room for the checkpoints that will be kept, or memory for a step.
-    """
-    if plan.placement.notice:
-        console(plan.placement.notice)
-    console("Generating training model")
-    built = graph.build(**plan.parts)
-    evaluator.check_goal(plan, built)
-    with built.graph.as_default():
-        prepared = _complete(plan, built, console, lock)
-    built.graph.finalize()
-    if plan.placement.kind == "cpu" and not plan.placement.is_cluster:
-        synthetic = plan.source.name == "synthetic"
-        step_memory.check(
-            built,
-            memory_limits.of_process(),
-            console,
-            prefetch=0 if synthetic else plan.config.data.datasets_prefetch_buffer_size,
-            holds=plan.config.output.async_checkpoint,
-        )
-    for line in report.header(describe.header(plan, prepared.built)):
-        console(line)
-    prepared.log.run(describe.facts(plan, prepared.built))
-    return prepared
-
-
-def _complete(
-    plan: Plan, built: TrainGraph, console: Console, lock: Lock | None
-) -> Prepared:
-    """Adds evaluation, summaries, saver and loop to a train graph."""
-    output = plan.config.output
-    towers = evaluator.attach(plan, built)
-    text = summary.build(built, output.summary_verbosity)
-    if text is not None and built.template.summaries and not built.towers[0].summaries:
-        console(
-            "What the model makes by tf.compat.v1.summary is not written with stages, "
-            "micro-batches, `accumulate_steps` or `xla_compile`"
-        )
-    checked = plan.config.variables.check_replicas_every
-    equal = replicas.same(built.mode) if checked else None
-    if plan.config.training.steps_per_loop > 1:
-        inner = device_loop.build(built.train_op, built.step, built.loss)
-        built = built._replace(loop=inner)
-    finite = FiniteCheck(built.saved)
-    evaluates = any(evaluator.steps(plan)) and towers is not None
-    here = TrainingRun(built, output.train_dir, evaluates, console, console.side)
-    callbacks, built = user_callbacks.attach(plan.callbacks, here)
-    with tf.device(plan.placement.master):  # whose disk holds the files
-        checkpoints = saving.set_up(
-            output,
-            built.saved | built.constants,
-            plan.num_steps,
-            finite=finite,
-            lock=lock,
-            log=console,
-        )
-    if output.graph_file:
-        title = describe.in_short(plan, built)
-        graph_picture.write_graph(built, output.graph_file, console.side, title=title)
-    log = report.BenchmarkLog(output.benchmark_log_dir, console.side)
-    return Prepared(
-        plan=plan,
-        built=built,
-        console=console,
-        log=log,
-        finite=finite,
-        checkpoints=checkpoints,
-        evaluator=Evaluator(plan, towers, console, log) if towers else None,
-        callbacks=callbacks,
-        summary=text,
-        replicas=equal,
-    )
 
 
 class _Training:
@@ -270,6 +159,8 @@ class _Training:
         path = self._run.checkpoints and self._run.checkpoints.restore(session)
         if path:
             self._run.console(f"Resuming from {path}")
+        elif self._run.warm_start:
+            self._run.warm_start.load(session, self._run.console)
 
     def _was_over(
         self,

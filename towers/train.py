@@ -22,7 +22,7 @@ import models
 from flags import parse
 from towers import graph, planning, run
 from towers.callbacks.base import TrainingError
-from towers.checkpoints import checkpoint, run_status, saving
+from towers.checkpoints import checkpoint, run_status, saving, warm_start
 from towers.cluster import local_cluster, messages, proxies, server
 from towers.cluster.controller import Controller
 from towers.cluster.sessions import session_config, settle_process
@@ -87,7 +87,10 @@ def _check(command: CommandLine) -> int:
             how = dataclasses.replace(how, balance="params")
             options = dataclasses.replace(plan.options, pipeline=how)
             plan = dataclasses.replace(plan, options=options)
-        evaluator.check_goal(plan, graph.build(**plan.parts))
+        built = graph.build(**plan.parts)
+        evaluator.check_goal(plan, built)
+        given, mode = plan.config.training.init_checkpoint, built.mode
+        warm_start.of(given, mode.whole_variables, built.averages)
     print("legal", flush=True)
     return 0
 

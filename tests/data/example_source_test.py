@@ -35,6 +35,17 @@ def _singly(augment=None):
     return dataclasses.replace(data, augment=augment)
 
 
+def _opened():
+    """The same, from a dataset in its own order."""
+
+    def open_rows(seed):
+        del seed
+        numbers = tf.data.Dataset.range(_N)
+        return numbers.map(lambda i: (i, (tf.cast([i, -i], tf.float32), i)))
+
+    return dataclasses.replace(_numbered(), read=None, open=open_rows)
+
+
 class ExampleSourceTest(parameterized.TestCase, tf.test.TestCase):
     @parameterized.product(
         layout=("1x12", "4x3", "two_hosts"), make=(_numbered, _singly), position=(0, 7)
@@ -63,6 +74,21 @@ class ExampleSourceTest(parameterized.TestCase, tf.test.TestCase):
         steps = [np.split(parts[1], 3) for parts in clients]
         joined = np.concatenate([s[k] for k in range(3) for s in steps])
         self.assertAllEqual(joined, whole[1])
+
+    @parameterized.parameters(_numbered, _singly, _opened)
+    def test_the_first_example_again_and_again(self, make):
+        request = dataclasses.replace(_REQUEST, repeated=True)
+        source = ExampleSource(make(), request)
+        for position in (0, 7):
+            features, labels, weights, _ = batch_reader.read(
+                source, 2, position=position
+            )
+            self.assertAllEqual(features, np.zeros((24, 2)))
+            self.assertAllEqual(labels, np.zeros(24))
+            self.assertAllEqual(weights, np.ones(24))
+        self.assertEqual(source.number_of(5), 0)
+        evaluation = ExampleSource(make(), request, training=False)
+        self.assertAllEqual(batch_reader.read(evaluation, 1)[1], [*range(_N), 0, 1])
 
     def test_evaluation_takes_each_once_in_order(self):
         source = ExampleSource(_numbered(), _REQUEST, training=False)

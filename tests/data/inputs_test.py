@@ -22,10 +22,13 @@ _OF_IMAGES = (
 v1 = tf.compat.v1
 
 
+_REQUEST = Request(shape=(32, 32, 3), preprocessing="cifar", seed=5)
+
+
 def _distorted(training=True, augment=True):
     """A source of ten images with augmentation."""
     images = np.random.default_rng(0).integers(0, 256, (10, 32, 32, 3), np.uint8)
-    request = Request(shape=(32, 32, 3), preprocessing="cifar", augment=augment, seed=5)
+    request = dataclasses.replace(_REQUEST, augment=augment)
     return inputs.from_arrays(
         images, np.arange(10), num_classes=10, request=request, training=training
     )
@@ -64,6 +67,32 @@ class FeedTest(parameterized.TestCase, tf.test.TestCase):
         for whole, part in zip(self.one_tower, rest):
             self.assertAllEqual(part, whole[17 : 17 + 24])
         self.assertEqual(rest[3][0], 17)
+
+    @parameterized.product(
+        layout=("3x4", "two_hosts"), position=(0, 7), memory=(0, 2**20)
+    )
+    def test_the_first_record_again_and_again(self, layout, position, memory):
+        """It is distorted in another way each time."""
+        request = dataclasses.replace(_REQUEST, repeated=True)
+        records = _distorted().records
+
+        def parts(request, training, **options):
+            source = inputs.DatasetSource(
+                records, request, training=training, memory=memory
+            )
+            return batch_reader.read(source, 3, **options)
+
+        first = parts(dataclasses.replace(request, augment=False), True)[0][0]
+        self.assertAllEqual(first, parts(_REQUEST, False)[0][0])
+        features, labels, weights, _ = parts(
+            request, True, layout=layout, position=position
+        )
+        self.assertAllEqual(labels, np.zeros(36))
+        self.assertAllEqual(weights, np.ones(36))
+        self.assertGreater(len({x.tobytes() for x in features}), 20)
+        whole = parts(request, True, layout="1x12")
+        self.assertAllEqual(features[: 36 - position], whole[0][position:])
+        self.assertAllEqual(parts(request, False)[1][:10], np.arange(10))
 
     @parameterized.parameters("3x4", "two_hosts")
     def test_evaluation_counts_every_example_once(self, layout):

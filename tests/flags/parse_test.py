@@ -50,8 +50,8 @@ REFUSED = flag_lines.table("""
  no such flag; did you mean --model?
 --noeval=true
  takes no value; use --eval=true
---tfprof_file prof
- use --trace_file, a Chrome trace of one step
+--trt_mode FP16
+ TensorFlow has been built without TensorRT since 2.18; leave it out
 train
  stray argument; settings are written --flag=value
 --augment False
@@ -165,7 +165,7 @@ class ParseTest(parameterized.TestCase):
         self.assertEqual(settings.data.data_name, "~")
         self.assertEqual(settings.evaluation.eval_dir, "a~b")
         paths = [flag.name for flag in config.all_flags().values() if flag.path]
-        self.assertLen(paths, 7)
+        self.assertLen(paths, 10)
 
     def test_the_readme_of_tf_cnn_benchmarks(self):
         settings = parsed(

@@ -42,8 +42,9 @@ FLAGS = {
         batch_norm batch_norm_averages
         """,
     "training": """
-        num_batches num_epochs num_warmup_batches steps_per_loop tf_random_seed
-        conv_initializer dense_initializer zero_gamma class_weight
+        num_batches num_epochs num_warmup_batches steps_per_loop forward_only
+        freeze_when_forward_only init_checkpoint datasets_repeat_cached_sample
+        tf_random_seed conv_initializer dense_initializer zero_gamma class_weight
         stop_on_nan callbacks
         """,
     "optimizer": """
@@ -62,9 +63,10 @@ FLAGS = {
         eval_batch_size num_eval_batches num_eval_epochs eval_split eval_dir
         """,
     "output": """
-        check_flags display_every print_training_accuracy loss_type_to_report train_dir
-        save_model_secs save_model_steps async_checkpoint save_retry_secs
-        max_ckpts_to_keep summary_verbosity save_summaries_steps trace_file graph_file
+        check_flags display_every display_perf_ewma print_training_accuracy
+        loss_type_to_report train_dir save_model_secs save_model_steps async_checkpoint
+        save_retry_secs max_ckpts_to_keep summary_verbosity save_summaries_steps
+        trace_file tfprof_file partitioned_graph_file_prefix graph_file
         benchmark_log_dir benchmark_test_id
         """,
 }

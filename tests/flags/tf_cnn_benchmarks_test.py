@@ -61,6 +61,9 @@ TAKEN_SWITCHES = (
     "fp16_enable_auto_loss_scale",
     "fuse_decode_and_crop",
     "distort_color_in_yiq",
+    "forward_only",
+    "freeze_when_forward_only",
+    "datasets_repeat_cached_sample",
 )
 
 # Their --variable_update, but for those that are taken.

@@ -70,6 +70,8 @@ class TranslationTest(parameterized.TestCase):
         "--model=lenet --num_gpus=2 --use_fp16 --fp16_loss_scale=8",
         "--model=lenet --init_learning_rate=0.1 --num_learning_rate_warmup_epochs=2",
         "--model=lenet --num_gpus=2 --nocross_replica_sync",
+        "--model=lenet --num_gpus=2 --forward_only --freeze_when_forward_only "
+        "--display_perf_ewma=0.5 --tfprof_file=p --partitioned_graph_file_prefix=g.txt",
         "--model=lenet --num_gpus=2 --staged_vars --gradient_clip=0.5",
         "--model=lenet --num_gpus=2 --variable_update=replicated "
         "--variable_consistency=relaxed --hierarchical_copy",
@@ -125,6 +127,11 @@ class TranslationTest(parameterized.TestCase):
             {"eval_during_training_at_specified_steps": (1292, 2573)},
         ),
         ("--num_gpus=2 --use_fp16", {"compact_gradient_transfer": "false"}),
+        (
+            "--backbone_model_path=run/model.ckpt-5",
+            {"init_checkpoint": "run/model.ckpt-5"},
+        ),
+        ("--forward_only --eval_batch_size=9", {"forward_only": True}),
     )
     def test_settings(self, line, wanted):
         actual = settings(line)
@@ -222,6 +229,14 @@ class TranslationTest(parameterized.TestCase):
         (
             "--gradient_repacking=8",
             "--gradient_repacking has no effect: it needs --variable_update=replicated",
+        ),
+        (
+            "--freeze_when_forward_only",
+            "--freeze_when_forward_only has no effect: it needs --forward_only",
+        ),
+        (
+            "--datasets_repeat_cached_sample",
+            "--datasets_repeat_cached_sample has no effect: it needs --data_dir",
         ),
         (
             "--nouse_tf_layers",

@@ -79,6 +79,22 @@ class ReportTest(tf.test.TestCase):
         speed.add(0.4, steps=4)
         self.assertLen(speed, 8)
 
+    def test_speed_of_late_steps_counts_more(self):
+        """As numpy computes tf_cnn_benchmarks' weights of all steps' times."""
+        times = np.array([0.5, 0.1, 0.4, 0.2, 0.2, 0.2, 0.3])
+        for ewma in (0.01, 0.5, 0.9, 1.0):
+            single, together = report.Speed(10, ewma=ewma), report.Speed(10, ewma=ewma)
+            for seconds in times:
+                single.add(seconds)
+            for seconds, steps in ((0.5, 1), (0.1, 1), (0.4, 1), (0.6, 3), (0.3, 1)):
+                together.add(seconds, steps)
+            weights = (1 - ewma) ** np.arange(len(times) - 1, -1, -1)
+            wanted = 10 / np.average(times, weights=weights)
+            for speed in (single, together):
+                self.assertAlmostEqual(speed.statistics()[0], wanted)
+            spread = np.std(10 / times) / np.sqrt(len(times))
+            self.assertAlmostEqual(single.statistics()[1], spread)
+
     def test_speeds_are_taken_over_the_least_time(self):
         speed = report.Speed(10, least=0.15)
         for seconds, steps in ((1e-6, 1), (0.1, 1), (0.1, 2), (1e-6, 1), (0.2, 3)):

@@ -47,16 +47,20 @@ _OURS = "towers.callbacks"
 _FINALIZED = "Graph is finalized"  # TensorFlow's words
 
 
-def callbacks_of(config: Config) -> CallbackSource:
-    """The function named by `--callbacks`; no callbacks if nothing is trained.
+def callbacks_of(config: Config, given: CallbackSource = ()) -> CallbackSource:
+    """The callbacks of a run; none if nothing is trained.
+
+    Args:
+      config: the settings.
+      given: callbacks in place of the function named by `--callbacks`.
 
     Raises:
       ValueError: there is no such function.
     """
     name = config.training.callbacks
-    if not name or config.evaluation.eval:
+    if config.evaluation.eval or config.training.forward_only:
         return ()
-    return load_function("callbacks", name)
+    return given or (load_function("callbacks", name) if name else ())
 
 
 class CallbackError(ValueError):

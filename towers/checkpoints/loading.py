@@ -3,6 +3,7 @@
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from towers.checkpoints import constants, contents
@@ -66,14 +67,27 @@ class Loaders:
                 self._variables[name],
                 reader.get_tensor(missing.get(name, name)),
             )
-            for piece, part in zip(parts.each(variable), parts.cut(value, variable)):
-                # Like `Variable.load`, adds no operation: the graph may be finalized.
-                session.run(piece.initializer, {piece.initializer.inputs[1]: part})
+            put(session, variable, value)
         if thawed := {missing[name] for name in missing.keys() - averages}:
             self._log(
                 f"The optimizer's slots of {len(thawed)} variables are not in {path}, "
                 "as they were frozen; they begin at their initial values"
             )
+
+
+def put(
+    session: v1.Session, variable: tf.Variable | parts.Parts, value: np.ndarray
+) -> None:
+    """Gives a variable a value, without adding an operation to the graph.
+
+    Args:
+      session: on the variable's graph, which may be finalized.
+      variable: whole or partitioned.
+      value: of the whole.
+    """
+    for piece, part in zip(parts.each(variable), parts.cut(value, variable)):
+        # As `Variable.load` does.
+        session.run(piece.initializer, {piece.initializer.inputs[1]: part})
 
 
 def _groups(variables: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -10,7 +10,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from flags.sections import OutputFlags
+from flags.output import OutputFlags
 from towers.checkpoints.checkpoint import CheckpointError, Checkpoints, FiniteCheck
 from towers.errors.collected import warn
 from towers.errors.lock import HeldError, Lock

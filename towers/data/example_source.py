@@ -89,6 +89,7 @@ class ExampleSource(StreamSource):
         self._seed = request.seed
         self._training = training
         self._augment = training and request.augment
+        self._repeated = training and request.repeated
         self._limit = (
             (self.num_classes or request.num_classes) if request.classes else 0
         )
@@ -166,6 +167,9 @@ class ExampleSource(StreamSource):
 
         def epoch_of(seed: tf.Tensor) -> tf.data.Dataset:
             assert self.examples.open is not None
+            if self._repeated:
+                first = self.examples.open(None).take(1)
+                return first.cache().repeat(self.num_examples)
             dataset = self.examples.open(seed if self._training else None)
             # An epoch of another length would shift all later ones unnoticed.
             length = tf.data.experimental.assert_cardinality(self.num_examples)
@@ -218,6 +222,8 @@ class ExampleSource(StreamSource):
 
     def _numbers(self, indices: tf.Tensor) -> tf.Tensor:
         """The numbers of the examples at these indices of the stream."""
+        if self._repeated:
+            return tf.zeros_like(indices)
         if self._training:
             return order.epoch_order(indices, self.num_examples, self._seed)
         return indices % self.num_examples

@@ -81,6 +81,9 @@ class DatasetSource(StreamSource):
                 "leave it out"
             )
         super().__init__(prefetch=request.prefetch, threads=request.threads)
+        repeated = training and request.repeated
+        if repeated:
+            examples = examples.repeated()
         if request.max_damaged and not examples.by_number:
             raise wrong_setting(
                 "max_damaged_examples",
@@ -108,7 +111,7 @@ class DatasetSource(StreamSource):
             shape=shape,
             preprocessing=row,
             seed=request.seed,
-            shuffle=training,
+            shuffle=training and not repeated,
             augment=training and request.augment,
             in_memory=examples.num_bytes <= memory
             and not row.of_pictures

@@ -101,6 +101,15 @@ class Records(NamedTuple):
             return math.inf
         return self.num_examples * math.prod(sizes) * self.dtype.size
 
+    def repeated(self) -> "Records":
+        """As many records, each of which is the first one, read once in an epoch."""
+
+        def open_first(seed: tf.Tensor | None) -> tf.data.Dataset:
+            del seed
+            return self.open(None).take(1).cache().repeat(self.num_examples)
+
+        return self._replace(open=open_first, by_number=None)
+
 
 def from_tfds(
     builder: tfds.core.DatasetBuilder, split: Any, *, keys: tuple[str, str]

@@ -210,6 +210,7 @@ class Request:
       vocabulary: of the text that is trained on; another text is encoded with it.
       prefetch: batches to prefetch for each tower.
       threads: of the input pipeline; 0 or None to share those of the session.
+      repeated: whether each training example is the first one of the data.
     """
 
     shape: Size
@@ -231,6 +232,7 @@ class Request:
     vocabulary: tuple[bytes, ...] = ()
     prefetch: int = 1
     threads: int | None = None
+    repeated: bool = False
 
     @classmethod
     def of(cls, config: Config, model: Model) -> "Request":
@@ -259,6 +261,7 @@ class Request:
             data_dir=data.data_dir,
             prefetch=data.datasets_prefetch_buffer_size,
             threads=data.datasets_num_private_threads,
+            repeated=config.training.datasets_repeat_cached_sample,
         )
 
 

@@ -37,6 +37,12 @@ def checks(config: Config) -> list[Callable[[], None]]:
     for name, path, look in (
         ("trace_file", output.trace_file, check_file),
         ("graph_file", output.graph_file, check_file),
+        ("tfprof_file", output.tfprof_file, check_file),
+        (
+            "partitioned_graph_file_prefix",
+            output.partitioned_graph_file_prefix,
+            check_prefix,
+        ),
         ("benchmark_log_dir", output.benchmark_log_dir, check),
         ("pipeline_report", config.stages.pipeline_report, check),
         ("eval_dir", eval_dir, check),
@@ -143,6 +149,15 @@ def _remove(folders: list[str]) -> None:
     for path in folders:
         with contextlib.suppress(OSError):
             os.rmdir(path)
+
+
+def check_prefix(setting: str, path: str) -> None:
+    """As `check`, for the prefix of files that a setting names.
+
+    Raises:
+      ValueError: they cannot be written.
+    """
+    check(setting, path, os.path.dirname(os.path.abspath(path)))
 
 
 def check_file(setting: str, path: str) -> None:

@@ -90,6 +90,8 @@ def num_examples(plan: Plan) -> int:
 
 def at_end(plan: Plan) -> bool:
     """Whether training ends with an evaluation, if there is a split for it."""
+    if plan.options.forward_only:
+        return False
     eval_at_end = plan.config.evaluation.eval_at_end
     return plan.num_batches is None if eval_at_end is None else eval_at_end
 

@@ -23,9 +23,25 @@ from towers.variable_update.base import VariableUpdate
 
 v1 = tf.compat.v1
 
+# Rows that say nothing about a forward pass.
+_OF_TRAINING = (
+    *("Trainable", "Rate factors", "Update", "Reduction", "Recompute"),
+    "Weight decay",
+)
+
 
 def header(plan: Plan, built: TrainGraph) -> list[tuple[str, str]]:
     """(title, text) of each row: those of tf_cnn_benchmarks, then others."""
+    rows = _rows(plan, built)
+    if not plan.options.forward_only:
+        return rows
+    if built.mode.constants:
+        rows.append(("Frozen", "the variables are constants of the graph"))
+    return [row for row in rows if row[0] not in _OF_TRAINING]
+
+
+def _rows(plan: Plan, built: TrainGraph) -> list[tuple[str, str]]:
+    """The rows of a training."""
     steps = plan.num_steps if plan.num_batches is None else plan.num_batches
     examples = plan.options.limit or steps * plan.examples_per_step
     epochs = examples / plan.source.num_examples
@@ -35,13 +51,12 @@ def header(plan: Plan, built: TrainGraph) -> list[tuple[str, str]]:
     if (factor := plan.update.gradient_factor) != 1:
         reduction += f", times {factor:g}"
     images = plan.model.inputs.has_images
-    evaluates = during_training(plan.config.evaluation)
     words = getattr(plan.source, "resuming", "")
     rows = [
         ("Model", plan.model.name),
         ("Dataset", plan.source.name),
         *([("Resuming", words)] if words else []),
-        ("Mode", "training + evaluation" if evaluates else "training"),
+        ("Mode", _mode(plan)),
         ("SingleSess", str(plan.placement.clients == 1)),
         (
             "Batch size",
@@ -81,6 +96,14 @@ def header(plan: Plan, built: TrainGraph) -> list[tuple[str, str]]:
         decay, where = plan.update.weight_decay, plan.update.place.words
         rows.append(("Weight decay", f"{decay:g}, {where}"))
     return rows
+
+
+def _mode(plan: Plan) -> str:
+    """What a step does, in tf_cnn_benchmarks' words."""
+    if plan.options.forward_only:
+        return "forward only"
+    evaluates = during_training(plan.config.evaluation)
+    return "training + evaluation" if evaluates else "training"
 
 
 def _trained(plan: Plan, built: TrainGraph) -> list[tuple[str, str]]:

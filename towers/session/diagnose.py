@@ -14,7 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from towers import graph
-from towers.checkpoints import checkpoint
+from towers.checkpoints import checkpoint, warm_start
 from towers.cluster.sessions import Sessions, Stop, session_config
 from towers.compute import sufficient_factors
 from towers.compute.tower import Tower
@@ -141,13 +141,21 @@ def _of_data(plan: Plan, search: "_Search") -> str:
 def _restorer(
     plan: Plan, train: graph.TrainGraph, console: Console
 ) -> Callable[[v1.Session], object]:
-    """A function that restores the last checkpoint, if there is one."""
-    directory = plan.config.output.train_dir
-    if not directory:
-        return lambda session: None
-    with tf.device(plan.placement.master):
-        saved = train.saved | train.constants
-        return checkpoint.Checkpoints(directory, saved, log=console).restore
+    """A function that gives the variables the values with which the run began."""
+    given, variables = plan.config.training.init_checkpoint, train.mode.whole_variables
+    start = warm_start.of(given, variables, train.averages)
+    directory, checkpoints = plan.config.output.train_dir, None
+    if directory:
+        with tf.device(plan.placement.master):
+            saved = train.saved | train.constants
+            checkpoints = checkpoint.Checkpoints(directory, saved, log=console)
+
+    def restore(session: v1.Session) -> None:
+        path = checkpoints and checkpoints.restore(session)
+        if start and not path:
+            start.load(session, console)
+
+    return restore
 
 
 class _Search:

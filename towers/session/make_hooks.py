@@ -17,6 +17,8 @@ from towers.checkpoints.saving import Saving
 from towers.graph import TrainGraph
 from towers.planning import Plan
 from towers.session import replicas, summary
+from towers.session.device_graphs import WriteDeviceGraphs
+from towers.session.op_profile import ProfileOperations
 from towers.session.pipeline_report import ReportPipeline
 from towers.session.progress import Console
 from towers.session.trace import TraceStep
@@ -87,7 +89,8 @@ def make_hooks(attempt: Attempt) -> list[Callback]:
 
 
 def _stop_on_nan(attempt: Attempt) -> Callback | None:
-    if not attempt.run.plan.config.training.stop_on_nan:
+    forward = attempt.run.plan.options.forward_only  # no step depends on its loss
+    if forward or not attempt.run.plan.config.training.stop_on_nan:
         return None
     return StopOnNan(attempt.run.built, attempt.run.finite)
 
@@ -110,6 +113,21 @@ def _check_replicas(attempt: Attempt) -> Callback | None:
 def _trace_step(attempt: Attempt) -> Callback | None:
     path = attempt.run.plan.config.output.trace_file
     return _record_step(attempt, TraceStep, path)
+
+
+def _write_device_graphs(attempt: Attempt) -> Callback | None:
+    prefix = attempt.run.plan.config.output.partitioned_graph_file_prefix
+    return _record_step(attempt, WriteDeviceGraphs, prefix)
+
+
+def _profile_operations(attempt: Attempt) -> Callback | None:
+    run, path = attempt.run, attempt.run.plan.config.output.tfprof_file
+    if not path:
+        return None
+    after, side = run.plan.num_warmup, run.console.side
+    return ProfileOperations(
+        run.built, path, after=after, console=run.console, side=side
+    )
 
 
 def _report_pipeline(attempt: Attempt) -> Callback | None:
@@ -163,6 +181,8 @@ _BEFORE: tuple[Callable[[Attempt], Callback | None], ...] = (
     _report_skips,
     _check_replicas,
     _trace_step,
+    _write_device_graphs,
+    _profile_operations,
     _report_pipeline,
     _write_summaries,
 )

@@ -396,4 +396,4 @@ class ReportPipeline(TraceStep):
         }
         for name, text in contents.items():
             path = os.path.join(self._folder, name)
-            self._side.write("reports of the stages", path, text)
+            self.side.write("reports of the stages", path, text)

@@ -126,6 +126,7 @@ class Display(NamedTuple):
     total_loss: bool = True  # whether the loss holds the weight decay's penalty
     metrics: bool = False  # whether accuracies are shown
     unit: report.Unit = report.IMAGES  # of speeds
+    ewma: float = 0.0  # as `report.Speed` has it
 
 
 class Progress(Callback):
@@ -178,7 +179,7 @@ class Progress(Callback):
         self.unit = display.unit
         self._units_per_step = train.examples_per_step * display.unit.per_example
         least = _FREE_SECONDS if self._free else 0.0
-        self.speed = report.Speed(self._units_per_step, least)
+        self.speed = report.Speed(self._units_per_step, least, display.ewma)
         self.last_loss = math.nan
 
     @classmethod
@@ -198,8 +199,9 @@ class Progress(Callback):
             every=output.display_every,
             warmup=plan.num_warmup,
             total_loss=output.loss_type_to_report == "total_loss",
-            metrics=output.print_training_accuracy,
+            metrics=output.print_training_accuracy or plan.options.forward_only,
             unit=report.Unit(inputs.unit, inputs.units_per_example),
+            ewma=output.display_perf_ewma,
         )
         return cls(train, console, log, display)
 

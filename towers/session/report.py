@@ -68,15 +68,20 @@ class Speed:
       least: shortest time, in seconds, over which a speed is measured.  Asynchronous
         towers may end steps in the same instant, so the time between two steps is no
         measure.
+      ewma: weight of the latest step's time in an exponentially weighted mean; 0 takes
+        the mean of all steps.
     """
 
-    def __init__(self, units: int, least: float = 0.0):
+    def __init__(self, units: int, least: float = 0.0, ewma: float = 0.0):
         self._units = units
         self._least = least
+        self._ewma = ewma
         self._held = 0, 0.0  # (steps, seconds), not long enough yet
         self._interval = 0, 0.0  # (steps, seconds) since `interval` was called
         self._count = 0
-        self._seconds = self._speeds = self._squares = 0.0  # sums over all steps
+        self._speeds = self._squares = 0.0  # sums over all steps
+        # Of the mean time of a step: the sum of the weights, and of the weighted times.
+        self._weights = self._seconds = 0.0
         self._latest: collections.deque[float] = collections.deque(maxlen=_LATEST)
 
     def add(self, seconds: float, steps: int = 1) -> None:
@@ -90,7 +95,12 @@ class Speed:
         (steps, seconds), self._held = self._held, (0, 0.0)
         speed = self._units * steps / max(seconds, 1e-9)  # a clock may not advance
         self._count += steps
-        self._seconds += seconds
+        kept, weight = 1.0, float(steps)
+        if self._ewma:
+            kept = (1 - self._ewma) ** steps
+            weight = (1 - kept) / self._ewma  # of steps that took equally long
+        self._weights = kept * self._weights + weight
+        self._seconds = kept * self._seconds + weight * seconds / steps
         self._speeds += steps * speed
         self._squares += steps * speed**2
         self._latest.extend([speed] * min(steps, _LATEST))
@@ -109,7 +119,8 @@ class Speed:
     def statistics(self) -> tuple[float, float, float]:
         """(mean, uncertainty, jitter) in units/s, as in tf_cnn_benchmarks.
 
-        The mean is units divided by the mean step time.  The uncertainty is the
+        The mean is units divided by the mean step time; with `ewma` a step's time has
+        the weight (1 - ewma)^(number of later steps).  The uncertainty is the
         standard deviation of the steps' speeds divided by the root of their number.
         The jitter is 1.4826 x the median absolute deviation of the latest 8192 steps.
         """
@@ -119,7 +130,7 @@ class Speed:
         variance = self._squares / count - (self._speeds / count) ** 2
         spread = np.abs(latest - np.median(latest))
         return (
-            self._units * count / max(self._seconds, 1e-9),
+            self._units * self._weights / max(self._seconds, 1e-9),
             math.sqrt(max(0.0, variance) / count),
             float(1.4826 * np.median(spread)),
         )

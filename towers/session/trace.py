@@ -73,7 +73,13 @@ class TraceStep(Callback):
       step: which.
       console: takes a line if the step is never taken.
       side: takes what cannot be written.
+
+    Attributes:
+      path, side: as given.
+      options: of the session call, with what TensorFlow is to record.
     """
+
+    options = v1.RunOptions(trace_level=v1.RunOptions.FULL_TRACE)
 
     def __init__(
         self,
@@ -84,11 +90,11 @@ class TraceStep(Callback):
         console: Callable[[str], None],
         side: SideOutputs,
     ):
-        self._path = path
+        self.path = path
         self._wanted = step
         self._global_step = train.global_step
         self._console = console
-        self._side = side
+        self.side = side
         self._step = 0
         self._written = False
 
@@ -104,8 +110,7 @@ class TraceStep(Callback):
         """Asks TensorFlow to record the step."""
         if self._step + 1 != self._wanted:
             return None
-        options = v1.RunOptions(trace_level=v1.RunOptions.FULL_TRACE)
-        return v1.train.SessionRunArgs((), options=options)
+        return v1.train.SessionRunArgs((), options=self.options)
 
     def after_run(self, run_context: RunContext, run_values: RunValues) -> None:
         """Writes what was recorded."""
@@ -118,14 +123,14 @@ class TraceStep(Callback):
         """Reports that no file was written, if none was."""
         if not self._written:
             self._console(
-                f"{self._path} is not written: it is about step {self._wanted}, which "
+                f"{self.path} is not written: it is about step {self._wanted}, which "
                 "this run did not take"
             )
 
     def write(self, metadata: v1.RunMetadata, step: int) -> None:
         """Writes the file."""
         del step
-        self._side.write("events of the trace", self._path, text(metadata))
+        self.side.write("events of the trace", self.path, text(metadata))
 
     def after_steps(self, step: int, losses: np.ndarray, seconds: float) -> None:
         """Notes where the loop is."""

@@ -6,9 +6,10 @@ built: whole, in stages, or as a loop over micro-batches.
 """
 
 import dataclasses
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, TypeAlias
 
+import numpy as np
 import tensorflow as tf
 
 from flags.rules import Switch
@@ -71,6 +72,7 @@ class VariableUpdate:
       fixed: the towers' copies of what no step changes.
       staleness: int64 scalar of each asynchronous tower's update.
       board: shares the steps among several asynchronous clients; None otherwise.
+      constants: name -> value that is read instead of the variable; {} in training.
     """
 
     description = ""
@@ -109,6 +111,7 @@ class VariableUpdate:
         self.staged_reads: dict[str, list[tf.Tensor]] = {}
         self.fixed = FixedCopies(placement)
         self.staleness: list[tf.Tensor] = []
+        self.constants: Mapping[str, np.ndarray] = {}
         apart = placement.clients > 1 and not self.together
         self.board = QuotaBoard(placement) if apart else None
 
@@ -150,6 +153,16 @@ class VariableUpdate:
         for piece in replicas[0] if replicas else ():
             self.replicas[piece] = [pieces[piece] for pieces in replicas]
 
+    def freeze(self, constants: Mapping[str, np.ndarray]) -> None:
+        """Has towers read constants; called before the first read.
+
+        Args:
+          constants: name -> value of every variable, of parts by their own names.
+        """
+        self.constants = constants
+        for store in (self.store, *self.replica_stores):
+            store.constants = constants
+
     def latest(self, name: str, tower: int) -> Any:
         """The value, or `Parts` of values, after the last update, for a tower."""
         store = self.replica_stores[tower] if self.replica_stores else self.store
@@ -157,7 +170,7 @@ class VariableUpdate:
 
     def read(self, name: str, tower: int) -> Any:
         """The value, or `Parts` of values, that a tower reads in a training step."""
-        if name in self.staged_reads:
+        if name in self.staged_reads and not self.constants:
             return self.staged_reads[name][tower]
         fixed = self.fixed.read(name, tower, self.held, self.store.stages)
         return self.latest(name, tower) if fixed is None else fixed
@@ -233,15 +246,24 @@ class VariableUpdate:
         ]
 
     @property
+    def whole_variables(self) -> dict[str, tf.Variable | Parts]:
+        """Name -> variable of the model or its parts; of replicas the first tower's."""
+        return parts.joined(self.variables, self.wholes)
+
+    @property
     def synced(self) -> list[tf.Variable]:
         """The variables whose values come from `sync` only.
 
         They are not saved, and have no initial values, which would only take memory.
+        Constants take the place of all.
         """
-        replicas = [r[self.saved_replicas :] for r in self.replicas.values()]
-        carried = [copies[1:] for copies in self.carried.values()]
-        copies = [*replicas, *carried, self.fixed.variables]
-        return [variable for later in copies for variable in later]
+        if self.constants:
+            carried = [v for copies in self.carried.values() for v in copies]
+            replicas = [v for copies in self.replicas.values() for v in copies]
+            return [*self.variables.values(), *replicas, *carried]
+        later = [r[self.saved_replicas :] for r in self.replicas.values()]
+        later += [copies[1:] for copies in self.carried.values()]
+        return [v for copies in (*later, self.fixed.variables) for v in copies]
 
     def saved(self, variables: Sequence[tf.Variable]) -> dict[str, Any]:
         """Checkpoint name -> variable, or its parts, of all global variables."""

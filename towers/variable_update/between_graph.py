@@ -216,7 +216,8 @@ class FollowerClient(SingleClient):
                 token = token_queue(where.client).dequeue()
             with tf.device(where.master):
                 kept = self._stamp.assign(token, read_value=False)
-                refreshed = self._refresh([token.op])
+                # Without gradients, nobody has changed the variables.
+                refreshed = self._refresh([token.op]) if sums.gradients[0] else []
                 train_op = tf.group(kept, *refreshed, *refills)
                 with tf.control_dependencies([train_op]):
                     step = tf.bitwise.bitwise_and(token, 2**STEP_BITS - 1)

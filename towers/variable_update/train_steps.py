@@ -168,12 +168,16 @@ class StepBuilder:
 
     def step(self, group: Sequence[Tower]) -> TrainStep:
         """The update by a group of towers, and the counters' increments."""
-        gradients = self.mode.reduce(group, self.trainable)
+        gradients: list[list[Gradient]] = [[]]
+        if group[0].gradients:  # not the forward pass alone
+            gradients = self.mode.reduce(group, self.trainable)
         statistics = self._mean_statistics(group)
         refills = [self.feed.refills[tower.index] for tower in group]
         with tf.device(self.mode.placement.master), v1.name_scope(REDUCTION):
             joint = join_shares(group, joined=self.mode.joined)
             loss, metrics = refilled(joint, refills)
+            # Without training there are wider ones and pictures, too.
+            metrics = {n: m for n, m in metrics.items() if not m.shape.rank}
             weight = self.feed.exchanged_weight(self.peers.count)
         sums = TowerSums(gradients, statistics, loss, metrics, weight)
 
@@ -200,6 +204,8 @@ class StepBuilder:
     def _changes(
         self, gradients: Sequence[list[Gradient]], statistics: Sequence[tf.Tensor]
     ) -> list[tf.Operation]:
+        if not gradients[0]:
+            return []
         if self.scale is None:
             return self._apply(gradients, statistics)
         gate = self.scale.gate(gradients)
@@ -277,10 +283,12 @@ class StepBuilder:
         """Variable's name -> its moving average, updated after the variable."""
         if self._average is None:
             return {}
-        return {
+        averages = {
             name: parts.apply(self._average.average, trained)
             for name, trained in self._trained.items()
         }
+        # Without gradients there is none.
+        return {name: a for name, a in averages.items() if a is not None}
 
 
 def _means(sums: TowerSums) -> TowerSums:

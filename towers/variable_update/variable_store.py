@@ -2,9 +2,10 @@
 
 import itertools
 import zlib
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from towers.compute.tower import Gradient
@@ -50,6 +51,7 @@ class VariableStore:
       stages: model's name -> the first stage that reads the variable.
       prefix: as given.
       optimizer: updates the variables.
+      constants: name -> value that is read instead of the variable; {} in training.
     """
 
     def __init__(
@@ -72,6 +74,7 @@ class VariableStore:
         self._graph = v1.get_default_graph()
         self._reads: dict[str, Any] = {}
         self.optimizer = CopyOptimizer()
+        self.constants: Mapping[str, np.ndarray] = {}
         self.variables: dict[str, tf.Variable] = {}
         self.wholes: dict[str, Parts] = {}
         self.stages: dict[str, int] = {}
@@ -202,8 +205,17 @@ class VariableStore:
         """
         if name not in self._reads:
             with v1.name_scope(graph_names.READ), tf.control_dependencies(after):
-                self._reads[name] = parts.read(self.held(name))
+                if self.constants:
+                    self._reads[name] = parts.apply(self._constant, self.held(name))
+                else:
+                    self._reads[name] = parts.read(self.held(name))
         return self._reads[name]
+
+    def _constant(self, variable: tf.Variable) -> tf.Tensor:
+        """The constant that is read instead of a variable or part, on its device."""
+        name = graph_names.checkpoint_name(variable).removeprefix(self.prefix)
+        with tf.device(variable.device):
+            return tf.constant(self.constants[name])
 
     def users(
         self, names: Sequence[str], devices: Collection[str]

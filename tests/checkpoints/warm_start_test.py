@@ -1,0 +1,111 @@
+"""A warm start reads what fits, and says what does not."""
+
+import dataclasses
+import os
+import shutil
+
+import numpy as np
+import tensorflow as tf
+from absl.testing import parameterized
+
+from tests import digit_runs, trainer
+from towers.checkpoints import checkpoint, warm_start
+
+v1 = tf.compat.v1
+
+_MODES = ("parameter_server", "replicated", "distributed_replicated", "independent")
+
+
+def _wider(name):
+    """`digit_runs.small_model` with other logits, and a variable more."""
+
+    def logits(x, nn):
+        with v1.variable_scope("more"):
+            x = nn.dense(x, 12)
+        return nn.dense(x, nn.num_classes)
+
+    model = digit_runs.small_model()
+    blocks = (model.blocks[0], ("logits", logits))
+    return dataclasses.replace(model, blocks=blocks)
+
+
+class WarmStartTest(digit_runs.Runs):
+    def setUp(self):
+        super().setUp()
+        self.source = os.path.join(self.create_tempdir(), "source")
+        self.run_flags(num_batches=6, train_dir=self.source, num_warmup_batches=0)
+        reader = tf.train.load_checkpoint(checkpoint.latest(self.source))
+        names = reader.get_variable_to_shape_map()
+        self.given = {name: reader.get_tensor(name) for name in names}
+
+    def _begin(self, given, **flags):
+        """The values that a run begins with: it ends after a step at rate 0."""
+        flags = dict(num_batches=1, num_warmup_batches=0, num_gpus=2) | flags
+        flags |= dict(init_learning_rate=0.0, weight_decay=0.0)
+        lines = self.run_flags(init_checkpoint=given, train_dir=self.directory, **flags)
+        return self.values(), [line for line in lines if "variables are in it" in line]
+
+    @parameterized.parameters(
+        *({"variable_update": mode} for mode in _MODES),
+        dict(num_stages=2),
+        dict(shard_classifier=2),
+    )
+    def test_variables_and_averages_begin_with_the_values(self, **flags):
+        values, [line] = self._begin(self.source, **flags)
+        path = checkpoint.latest(self.source)
+        self.assertEqual(line, f"Starting from {path}: 7 of 7 variables are in it")
+        for name, given in self.given.items():
+            variable = name.removesuffix("/ExponentialMovingAverage")
+            if name.endswith("ExponentialMovingAverage"):
+                given = self.given[variable]
+            if "kernel" in variable or "bias" in variable:
+                if not name.endswith("Momentum"):
+                    np.testing.assert_allclose(values[name], given, rtol=1e-6)
+        self.assertEqual(values["global_step"], 1)  # these are not read
+        self.assertEqual(values["position"], 32 if "variable_update" in flags else 16)
+
+    def test_a_checkpoint_of_the_run_is_continued(self):
+        self.run_flags(num_batches=3, num_warmup_batches=0, train_dir=self.directory)
+        before = self.values()
+        values, said = self._begin(self.source, num_batches=4)
+        self.assertEmpty(said)
+        self.assertEqual(values["global_step"], 4)
+        kernel = "logits/dense/kernel"
+        np.testing.assert_array_equal(values[kernel], before[kernel])
+
+    def test_says_what_is_not_read(self):
+        path = checkpoint.latest(self.source)
+        _, [line] = self._begin(path, get_model=_wider)
+        self.assertEqual(
+            line,
+            f"Starting from {path}: 6 of 9 variables are in it; not in it: "
+            "logits/more/dense/kernel, logits/more/dense/bias; of another shape: "
+            "logits/dense/kernel is [288, 10] in it and [12, 10] in this run",
+        )
+
+    def test_refuses_what_is_no_checkpoint(self):
+        empty = self.create_tempdir().full_path
+        damaged = os.path.join(self.create_tempdir(), "damaged")
+        shutil.copytree(self.source, damaged)
+        index = f"{checkpoint.latest(damaged)}.index"
+        with open(index, "wb") as file:
+            file.write(b"no index")
+        other = os.path.join(self.create_tempdir(), "other")
+        trainer.Trainer(towers=1).start().save(other)
+        for given, words in (
+            (empty, "there is no checkpoint in it$"),
+            (f"{empty}/model.ckpt-3", "there is no such checkpoint; name its folder"),
+            (index, "there is no such checkpoint; name its folder"),
+            (damaged, r"model\.ckpt-6 cannot be read \("),
+            (other, "no variable of the model is in .* with the same name and shape"),
+        ):
+            with (
+                self.subTest(given),
+                self.assertRaisesRegex(ValueError, words) as error,
+            ):
+                self._begin(given)
+            self.assertStartsWith(str(error.exception), f"init_checkpoint={given}: ")
+            self.assertFalse(os.path.exists(self.directory))
+
+    def test_no_checkpoint_is_given(self):
+        self.assertIsNone(warm_start.of(None, {}, {}))
