@@ -170,6 +170,14 @@ def benchmarks_are_imported_by_their_tests(project: Project) -> Iterator[str]:
                 yield f"{path}:{line}: imports {name}; move it to tests/processes/"
 
 
+def imports_of_test_files(project: Project) -> Iterator[str]:
+    """Bazel gives a test only the files that are no tests."""
+    for path in project.files("tests"):
+        for line, name in project.imports(path):
+            if (other := project.file_of(name) or "").endswith("_test.py"):
+                yield f"{path}:{line}: imports {other}; move what it needs to a file"
+
+
 def main_is_imported_by_nobody(project: Project) -> Iterator[str]:
     """Tests aside, what two files need is in no main."""
     for path in project.files(*SOURCE):
@@ -584,6 +592,14 @@ RULES: dict[Rule, tuple[dict[str, str], list[str]]] = {
             "towers/a.py": "import benchmarks.a",
         },
         ["tests/a_test.py:1", "towers/a.py:1"],
+    ),
+    imports_of_test_files: (
+        {
+            "tests/a_test.py": "",
+            "tests/b.py": "",
+            "tests/c_test.py": "from tests.a_test import A\nfrom tests import b",
+        },
+        ["tests/c_test.py:1"],
     ),
     main_is_imported_by_nobody: (
         {

@@ -4,14 +4,10 @@ from absl.testing import parameterized
 
 from flags import config, parse, tf_cnn_flags
 from flags.tf_cnn_flags import ENVIRONMENT, FLAGS, NO_EFFECT, REFUSED, SAME, TRANSLATED
-from tests.flags.tf_cnn_benchmarks_test import THEIRS
+from tests.flags.tf_cnn_commands import THEIRS, parsed
 from tests.processes.programs import ROOT
 
 OURS = config.all_flags()
-
-
-def parsed(*words):
-    return config.flat(parse.parse(["x", *words], {}, config.TfCnnBenchmarksConfig))
 
 
 def other(name):

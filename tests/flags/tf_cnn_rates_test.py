@@ -10,7 +10,7 @@ import models
 from flags import config
 from flags.tf_cnn_models import MODELS
 from flags.tf_cnn_rates import rates_of
-from tests.flags.tf_cnn_run_test import run_of
+from tests.flags.tf_cnn_commands import run_of
 from towers.optimizers.from_recipe import update_from_recipe
 
 IMAGENET, CIFAR = 1_281_167, 50_000

@@ -7,7 +7,7 @@ from absl.testing import parameterized
 from flags import parse, tf_cnn_flags, tf_cnn_rules
 from flags.tf_cnn_flags import FLAGS
 from tests import flag_lines
-from tests.flags.tf_cnn_flags_test import parsed
+from tests.flags.tf_cnn_commands import parsed
 
 # What is wrong with these, one sentence for each.
 WRONG = flag_lines.table("""

@@ -2,16 +2,8 @@
 
 from absl.testing import parameterized
 
-from flags.tf_cnn_flags import FLAGS
-from flags.tf_cnn_models import MODELS
-from flags.tf_cnn_run import TheirRun, num_steps
-
-
-def run_of(dataset="imagenet", model="resnet50", gpus=False, **flags):
-    defaults = {name: row.default for name, row in FLAGS.items()}
-    flags = {**defaults, "model": model, **flags}
-    return TheirRun(flags, dataset, MODELS[dataset][model], gpus)
-
+from flags.tf_cnn_run import num_steps
+from tests.flags.tf_cnn_commands import run_of
 
 _TWO = dict(job_name="worker", worker_hosts=("a:1", "b:1"))
 

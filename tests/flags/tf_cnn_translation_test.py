@@ -8,7 +8,7 @@ from absl.testing import parameterized
 import models
 from flags import config, parse
 from flags.tf_cnn_translation import translate
-from tests.flags.tf_cnn_flags_test import parsed
+from tests.flags.tf_cnn_commands import parsed
 from towers import command_line
 
 _STARTS = "--conv_initializer=lecun_normal --dense_initializer=truncated_normal"
