@@ -28,6 +28,7 @@ _PAGES = sorted(
 # Flags of other programs that the pages name.
 _OTHERS = {
     *("all", "changed", "check", "dist", "help", "helpfull", "logdir", "only"),
+    *("flagfile", "tf_cnn_python"),
     *("seconds", "picture"),
     *("cases", "parts", "rounds", "systems", "images", "towers"),  # of benchmarks
     *("tf_cnn_benchmarks", "settings", "estimates"),

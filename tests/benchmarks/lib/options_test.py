@@ -31,6 +31,7 @@ pipelines build --stages=0 | 0 is not at least 1
 pipelines memory --batch_size=3 | --batch_size=3: is not a multiple of 8 micro-
 pipelines balance --models=ncf | --models=ncf: reads pairs
 reduce --specs=nccl | nccl runs on GPU devices only
+same_steps --limit=0 | 0 is not above 0
 scaling --python=/no/such | '/no/such' is no program
 sharding --classes=-5 | -5 is not at least 1
 single_gpu --num_batches=0 | 0 is not at least 1
@@ -43,8 +44,11 @@ waiting_stages --stages 2 3 | invalid choice: 3
 lib.waiting_towers --mode=replicatd | no replicatd, only parameter_server
 """
 _WRONG = [line.split(" | ") for line in _WRONG.strip().splitlines()]
-# Their packages may be absent; their flags are those of `peer`, and tested there.
-_WITH_PACKAGES_OF_THEIR_OWN = ("peers.keras_peer", "peers.torch_peer")
+# Their packages may be absent; the flags of the first two are those of `peer`, and
+# tested there, and another benchmark calls the third.
+_WITH_PACKAGES_OF_THEIR_OWN = (
+    *("peers.keras_peer", "peers.torch_peer", "peers.tf_cnn_peer"),
+)
 
 
 def _of_the_docs() -> list[str]:
