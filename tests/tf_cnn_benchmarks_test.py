@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+import logging
 import os
 import re
 import runpy
@@ -27,6 +28,13 @@ def _run_main(name, **options):
 
 
 class MainTest(parameterized.TestCase):
+    def setUp(self):
+        super().setUp()
+        library = logging.getLogger("tensorflow")
+        self.addCleanup(library.setLevel, library.level)
+        # Mains leave out its warnings about its own calls (`start.import_tensorflow`).
+        library.setLevel(logging.ERROR)
+
     def _main(self, line):
         """Exit status, and the lines of both streams."""
         out, errors = io.StringIO(), io.StringIO()
