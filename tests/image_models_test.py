@@ -14,7 +14,7 @@ from absl.testing import parameterized
 import models
 from models.model import Model
 from tests import trainer
-from tests.models.small_models import IMAGES, SHAPES, shortened
+from tests.small_models import IMAGES, SHAPES, shortened
 from towers.compute.tower import TowerSpec
 from towers.evaluation import eval_graph
 from towers.layout.stages import Pipeline

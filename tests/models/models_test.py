@@ -10,7 +10,7 @@ from absl.testing import parameterized
 
 import models
 from tests.models import sizes
-from tests.models.small_models import DISTINCT, SHAPES, shortened
+from tests.small_models import DISTINCT, SHAPES, shortened
 from towers.compute import flops
 
 v1 = tf.compat.v1
