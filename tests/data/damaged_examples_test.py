@@ -2,63 +2,18 @@
 
 import os
 import pathlib
-import shutil
-import tempfile
 
 import numpy as np
 import tensorflow as tf
-from absl.testing import parameterized
 
 from tests import batch_reader, make_imagenet
+from tests.image_folders import ImageFoldersTestCase
 from towers.data import inputs
-from towers.data.source import Request
 
 v1 = tf.compat.v1
 
-_REQUEST = Request(
-    shape=(16, 16, 3), preprocessing="tf_cnn_benchmarks", classes=True, seed=5
-)
 
-
-def _sentence(call):
-    try:
-        call()
-    except ValueError as error:
-        return str(error)
-    raise AssertionError("nothing was raised")
-
-
-def _decoded(records, count=None):
-    """The images and labels of records, in their own order."""
-    with tf.Graph().as_default(), v1.Session() as session:
-        dataset = records.open(None).map(
-            lambda *r: records.decode(r if r[1:] else r[0])
-        )
-        following = v1.data.make_one_shot_iterator(dataset).get_next()
-        return [session.run(following) for _ in range(count or records.num_examples)]
-
-
-class DamagedExamplesTest(parameterized.TestCase, tf.test.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        super().setUpClass()
-        folder = tempfile.TemporaryDirectory()
-        cls.addClassCleanup(folder.cleanup)
-        cls.root = pathlib.Path(folder.name)
-        make_imagenet.main([str(cls.root), "--images=24", "--height=30", "--width=40"])
-
-    def folder(self, name):
-        """A copy of a layout that the test may change."""
-        copy = self.create_tempdir().full_path
-        shutil.copytree(self.root / name, copy, dirs_exist_ok=True)
-        return copy
-
-    def source(self, folder, training=True, name="imagenet", **changes):
-        request = _REQUEST.__class__(
-            **{**vars(_REQUEST), "data_dir": folder, **changes}
-        )
-        return inputs.get(name, request, training=training)
-
+class DamagedExamplesTest(ImageFoldersTestCase):
     def test_a_damaged_image_is_named(self):
         folder = self.folder("folders")
         path = os.path.join(folder, "train", "n01443537", "00009.JPEG")

@@ -1,64 +1,20 @@
 """Images in files: TFRecords, folders of classes and CIFAR's batches."""
 
 import os
-import pathlib
 import shutil
-import tempfile
 
 import numpy as np
 import tensorflow as tf
 from absl.testing import parameterized
 
-from tests import batch_reader, make_imagenet
-from towers.data import image_layouts, inputs
-from towers.data.source import Request
+from tests import batch_reader
+from tests.image_folders import ImageFoldersTestCase, decoded, sentence_of
+from towers.data import image_layouts
 
 v1 = tf.compat.v1
 
-_REQUEST = Request(
-    shape=(16, 16, 3), preprocessing="tf_cnn_benchmarks", classes=True, seed=5
-)
 
-
-def _sentence(call):
-    try:
-        call()
-    except ValueError as error:
-        return str(error)
-    raise AssertionError("nothing was raised")
-
-
-def _decoded(records, count=None):
-    """The images and labels of records, in their own order."""
-    with tf.Graph().as_default(), v1.Session() as session:
-        dataset = records.open(None).map(
-            lambda *r: records.decode(r if r[1:] else r[0])
-        )
-        following = v1.data.make_one_shot_iterator(dataset).get_next()
-        return [session.run(following) for _ in range(count or records.num_examples)]
-
-
-class ImageLayoutsTest(parameterized.TestCase, tf.test.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        super().setUpClass()
-        folder = tempfile.TemporaryDirectory()
-        cls.addClassCleanup(folder.cleanup)
-        cls.root = pathlib.Path(folder.name)
-        make_imagenet.main([str(cls.root), "--images=24", "--height=30", "--width=40"])
-
-    def folder(self, name):
-        """A copy of a layout that the test may change."""
-        copy = self.create_tempdir().full_path
-        shutil.copytree(self.root / name, copy, dirs_exist_ok=True)
-        return copy
-
-    def source(self, folder, training=True, name="imagenet", **changes):
-        request = _REQUEST.__class__(
-            **{**vars(_REQUEST), "data_dir": folder, **changes}
-        )
-        return inputs.get(name, request, training=training)
-
+class ImageLayoutsTest(ImageFoldersTestCase):
     def test_tfrecords_and_folders_have_the_same_images(self):
         of_records = image_layouts.find(
             "imagenet", splits=("train",), data_dir=str(self.root / "tfrecords")
@@ -67,10 +23,10 @@ class ImageLayoutsTest(parameterized.TestCase, tf.test.TestCase):
         self.assertEqual((of_records.num_classes, of_records.num_examples), (1000, 24))
         self.assertEqual((of_folders.num_classes, of_folders.num_examples), (4, 24))
         images = {
-            label: [image for image, other in _decoded(of_records) if other == label]
+            label: [image for image, other in decoded(of_records) if other == label]
             for label in range(4)
         }
-        for image, label in _decoded(of_folders):
+        for image, label in decoded(of_folders):
             self.assertAllEqual(image, images[label].pop(0))
 
     def test_boxes_of_tfrecords(self):
@@ -116,12 +72,12 @@ class ImageLayoutsTest(parameterized.TestCase, tf.test.TestCase):
             str(self.root / "tfrecords"), splits=("train[25%:50%]",)
         )
         self.assertEqual(records.num_examples, 6)
-        labels = [label for _, label in _decoded(records)]
+        labels = [label for _, label in decoded(records)]
         self.assertAllEqual(labels, [2, 3, 0, 1, 2, 3])
         for split, words in (("train[50:60]", "only 24"), ("train[5]", "not a slice")):
             self.assertIn(
                 words,
-                _sentence(
+                sentence_of(
                     lambda split=split: image_layouts.find(
                         str(self.root / "folders"), splits=(split,)
                     )
@@ -165,7 +121,7 @@ class ImageLayoutsTest(parameterized.TestCase, tf.test.TestCase):
             (classes, "imagenet", "the class .*/n99 has no images; remove its folder"),
             ("", "imagenet", "name their folder with data_dir, or .* imagenet2012"),
         ):
-            sentence = _sentence(
+            sentence = sentence_of(
                 lambda folder=folder, name=name: image_layouts.find(
                     name, splits=("train",), data_dir=folder
                 )
@@ -175,7 +131,7 @@ class ImageLayoutsTest(parameterized.TestCase, tf.test.TestCase):
             (stranger, ("validation",), "validation has a class that train has not: z"),
             (stranger, ("test",), "there is no split test, only validation, train"),
         ):
-            sentence = _sentence(
+            sentence = sentence_of(
                 lambda folder=folder, splits=splits: image_layouts.find(
                     folder, splits=splits
                 )
