@@ -106,7 +106,7 @@ class ExitStatusesTest(digit_runs.Runs):
 
     @parameterized.parameters(
         TrainingError("no"),
-        NanLossError("no", 1),
+        NanLossError("no", 1, "do"),
         output_paths.OutputError("no"),
         checkpoint.CheckpointError("no"),
         checkpoint.NotFiniteError("no", 1),

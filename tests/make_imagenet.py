@@ -12,6 +12,7 @@ import pathlib
 import pickle
 import sys
 from collections.abc import Sequence
+from importlib import resources
 
 import numpy as np
 import tensorflow as tf
@@ -26,7 +27,12 @@ _LINES = "the cat sat on the mat \n the dog ate the cat 's fish \n" * 40
 def photographs(count: int, height: int, width: int, seed: int = 0) -> list[np.ndarray]:
     """Random parts of two photographs, uint8 [height, width, 3] each."""
     rng = np.random.default_rng(seed)
-    whole = [datasets.load_sample_image(f"{name}.jpg") for name in ("china", "flower")]
+    # Not datasets.load_sample_images, which needs Pillow.
+    folder = resources.files(datasets) / "images"
+    whole = [
+        tf.io.decode_jpeg((folder / f"{name}.jpg").read_bytes()).numpy()
+        for name in ("china", "flower")
+    ]
     parts = []
     for number in range(count):
         photo = whole[number % 2]

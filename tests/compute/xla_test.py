@@ -133,7 +133,7 @@ class CompiledTowersTest(parameterized.TestCase):
         self.assertEqual(
             explain.sentence(caught.exception),
             "XLA cannot compile Dilation2D (dilated/Dilation2D); write the model "
-            "without, or no --xla_compile",
+            "without, or leave out --xla_compile",
         )
 
 

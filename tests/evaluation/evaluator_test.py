@@ -49,7 +49,9 @@ class TimesTest(parameterized.TestCase):
     )
     def test_at_the_end(self, num_batches, asked, wanted):
         plan = types.SimpleNamespace(
-            config=config.make(eval_at_end=asked), num_batches=num_batches
+            config=config.make(eval_at_end=asked),
+            num_batches=num_batches,
+            options=types.SimpleNamespace(forward_only=False),
         )
         self.assertEqual(evaluator.at_end(plan), wanted)
 

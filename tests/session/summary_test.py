@@ -354,7 +354,7 @@ class WriteSummariesTest(tf.test.TestCase):
             merged = summary.build(training.train, 1)
 
         def fail():
-            raise NanLossError("the loss of step 5 is nan", 5)
+            raise NanLossError("the loss of step 5 is nan", 5, "do")
 
         around = [_summaries(training, merged, directory, 2), trainer.Do(fail, at=5)]
         with self.assertRaises(NanLossError):
