@@ -1,4 +1,4 @@
-"""Examples from numpy arrays, which are not copied into the graph or a checkpoint."""
+"""Examples from numpy arrays, which are in no graph definition and no checkpoint."""
 
 from typing import Any
 
@@ -18,7 +18,8 @@ def from_arrays(
 ) -> Examples:
     """The examples in arrays; row i of each array belongs to example i.
 
-    The arrays are not copied.  Do not change them while a run reads them.
+    Arrays of more than 256 MiB are not copied.  Do not change them while a run reads
+    them.
 
     Args:
       features: an array [examples, ...], or a nest (dicts, tuples) of them.
@@ -52,6 +53,7 @@ def from_arrays(
         ),
         calls=2,  # one copies rows while TensorFlow receives those of the other
         weights=None if weights is None else lambda n: _gathered(flat[-1], n),
+        arrays=tuple(flat),
         labels=parts[1],
     )
 

@@ -23,7 +23,7 @@ from towers.data.examples import (
 )
 from towers.data.preprocessing import DRAWS, Preprocessing
 from towers.data.source import Batch, ClientShare, Request, specs
-from towers.data.stream import HostShare
+from towers.data.stream import MEMORY_BYTES, HostShare
 from towers.data.stream_source import StreamSource
 
 _CLASS = "a class, in [0, {})"
@@ -94,18 +94,22 @@ class ExampleSource(StreamSource):
             (self.num_classes or request.num_classes) if request.classes else 0
         )
         _check_fit(examples.specs, (self.features, self.labels), self._images)
-        self._check_labels()
+        self._right_labels = self._check_labels()
 
-    def _check_labels(self) -> None:
+    def _check_labels(self) -> set[str]:
         """Refuses labels that are known before they are read and are no classes.
+
+        Returns:
+          the names of those that need no check when they are read.
 
         Raises:
           ValueError: one is out of range.
         """
-        for name, array in named("labels", self.examples.labels):
-            # A memory-mapped file may be larger than memory; it is read as needed.
-            mapped = isinstance(array, np.memmap)
-            if not self._limit or array.dtype.kind not in "iu" or mapped:
+        arrays = dict(named("labels", self.examples.labels))
+        # A memory-mapped file may be larger than memory; it is checked as it is read.
+        arrays = {n: a for n, a in arrays.items() if not isinstance(a, np.memmap)}
+        for name, array in arrays.items():
+            if not self._limit or array.dtype.kind not in "iu":
                 continue
             wrong = (array < 0) | (array >= self._limit)
             if wrong.any():
@@ -114,6 +118,8 @@ class ExampleSource(StreamSource):
                     f"{self.name}: {name} of example {place[0]} is {array[place]}; it "
                     f"must be {_CLASS.format(self._limit)}"
                 )
+        whole = self.num_examples
+        return {name for name, array in arrays.items() if len(array) == whole}
 
     def decoded(self) -> "ExampleSource":
         """As `DatasetSource.decoded`; returns this source."""
@@ -125,6 +131,9 @@ class ExampleSource(StreamSource):
         read_numbers = examples.read
         if read_numbers is None:
             return self._in_sequence(share, position)
+        if examples.arrays and sum(a.nbytes for a in examples.arrays) <= MEMORY_BYTES:
+            read_numbers, position = self._gathering(position)
+            calls = tf.data.AUTOTUNE
 
         @_plain
         def read(step: tf.Tensor) -> Any:
@@ -150,6 +159,23 @@ class ExampleSource(StreamSource):
         rows = rows.map(read_one, num_parallel_calls=calls)
         rows = rows.batch(share.count, drop_remainder=True)
         return self._weighed(rows.map(_plain(self._prepared)))
+
+    def _gathering(self, position: tf.Tensor) -> tuple[Any, tf.Tensor]:
+        """(numbers) -> parts of the examples, from variables; and the position.
+
+        A call of Python for each batch would take longer than the gathering.
+        """
+        arrays = self.examples.arrays
+        dtypes = [spec.dtype for spec in tf.nest.flatten(self.examples.specs)]
+        values = tf.numpy_function(lambda: list(arrays), [], dtypes, stateful=False)
+        values = [tf.ensure_shape(v, a.shape) for v, a in zip(values, arrays)]
+        variables, position = stream.kept_in_variables(values, position)
+
+        def gathered(numbers: tf.Tensor) -> Parts:
+            rows = [tf.gather(variable, numbers) for variable in variables]
+            return tf.nest.pack_sequence_as(self.examples.specs, rows)
+
+        return gathered, position
 
     def _in_sequence(self, share: HostShare, position: tf.Tensor) -> tf.data.Dataset:
         """Batches of a dataset that is read from the beginning of an epoch."""
@@ -250,8 +276,13 @@ class ExampleSource(StreamSource):
 
     def _checked(self, parts: Parts, numbers: tf.Tensor) -> Parts:
         """A batch, of which reading fails where a class or a weight is out of range."""
+        right = self._right_labels
+        if self.examples.weights is not None:  # checked by `from_arrays`
+            right = right | {"weights"}
 
         def check(name: str, values: tf.Tensor) -> tf.Tensor:
+            if name in right:
+                return values
             if name == "weights":
                 fine = (values >= 0) & tf.math.is_finite(values)
                 must = "0 or more, and finite"

@@ -70,6 +70,7 @@ class Examples:
       augment: (parts of one example, draws float32 [8]) -> its parts for training.
       weights: (numbers int64 [...]) -> float32 [...], if the weights of examples are
         known without reading them.
+      arrays: the leaves of all examples' parts, if they are in memory.
       labels: the labels of the first examples, or of all, if they are known before any
         is read: a nest of arrays [examples, ...].
       num_classes: number of classes; None if the model's inputs have it.
@@ -92,6 +93,7 @@ class Examples:
     threads: int | None = None
     augment: Callable[[Parts, tf.Tensor], Parts] | None = None
     weights: Callable[[tf.Tensor], tf.Tensor] | None = None
+    arrays: tuple[np.ndarray, ...] = ()
     labels: Any = ()
     num_classes: int | None = None
     in_python: bool = True

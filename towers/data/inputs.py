@@ -34,12 +34,9 @@ from towers.data.example_source import ExampleSource
 from towers.data.examples import explain_example
 from towers.data.records import Records
 from towers.data.source import Request, Source, set_classes, specs
-from towers.data.stream import HostShare, Stream
+from towers.data.stream import MEMORY_BYTES, HostShare, Stream
 from towers.data.stream_source import StreamSource
 from towers.data.synthetic import SyntheticSource
-
-# Bytes of decoded images up to which a split is kept in memory, as CIFAR-10 is.
-_MEMORY_BYTES = 2**28
 
 
 class DatasetSource(StreamSource):
@@ -61,7 +58,7 @@ class DatasetSource(StreamSource):
         request: Request,
         *,
         training: bool = True,
-        memory: int = _MEMORY_BYTES,
+        memory: int = MEMORY_BYTES,
     ):
         """Makes a source of records.
 

@@ -6,7 +6,7 @@ and skipped before they are decoded, and a host decodes only its own rows.
 """
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,6 +27,9 @@ Rows = tuple[tf.Tensor, tf.Tensor, tf.Tensor]  # features, labels, indices
 # files, whose JPEGs then take about 2 GB.
 _SHUFFLE_BUFFER = 16384
 
+# Decoded images of a split and arrays are kept in variables up to this size.
+MEMORY_BYTES = 2**28
+
 # Without AutoGraph, which takes 0.2 s at the start; there is no Python control flow.
 _plain = tf.autograph.experimental.do_not_convert
 
@@ -34,6 +37,18 @@ _plain = tf.autograph.experimental.do_not_convert
 def unsaved(value: tf.Tensor) -> tf.Variable:
     """A variable in no collection, so it is not saved or initialized with others."""
     return v1.Variable(value, trainable=False, collections=[], use_resource=True)
+
+
+def kept_in_variables(
+    tensors: Sequence[tf.Tensor], position: tf.Tensor
+) -> tuple[list[tf.Variable], tf.Tensor]:
+    """Variables of the tensors' values, and the position.
+
+    What reads the position, as the initializer of an iterator does, assigns them first.
+    """
+    variables = [unsaved(tensor) for tensor in tensors]
+    with tf.control_dependencies([variable.initializer for variable in variables]):
+        return variables, tf.identity(position)
 
 
 class HostShare(NamedTuple):
@@ -108,10 +123,7 @@ class Stream:
 
     def _gathered(self, share: HostShare, position: tf.Tensor) -> tf.data.Dataset:
         """Gathers rows of decoded images, which are kept in a variable."""
-        images, labels = map(unsaved, self._rows())
-        with tf.control_dependencies([images.initializer, labels.initializer]):
-            # Initializing an iterator over the dataset reads the images first.
-            position = tf.identity(position)
+        (images, labels), position = kept_in_variables(self._rows(), position)
 
         @_plain
         def gather(step: tf.Tensor, numbers: tf.Tensor) -> Rows:
