@@ -4,17 +4,26 @@
 
 Each run is a process of its own; a round runs every case on every system, one after
 another.  Prints images/s and the ratios ours / peer and N towers / one tower, each as
-median, minimum and maximum over the rounds.  A system that is not installed is left
-out and a run that fails is named at the end; the others still run.
+median, minimum and maximum over the rounds, and the ratios of peak memory.  A system
+that is not installed is left out and a run that fails is named at the end; the others
+still run.
+
+    python -m benchmarks.compare --same_command --rounds=3 --tf_cnn_benchmarks=PATH
+
+compares all image models of tf_cnn_benchmarks, with 1 and 4 towers.  Both are given one
+command line, which `towers.tf_cnn_benchmarks` translates here.
 
 With --out=PREFIX, PREFIX.json is written after every run, with `machine`, `arguments`,
 `systems` (the versions of each), `runs` (every number, with its command) and `summary`
-(the ratios).  At the end PREFIX.png shows the ratios.
+(the ratios).  At the end PREFIX.png shows the ratios.  With --resume as well, the runs
+that are in PREFIX.json already are not made again.
 """
 
 import argparse
 import dataclasses
+import json
 import math
+import os
 import signal
 import sys
 from collections.abc import Sequence
@@ -36,6 +45,11 @@ from benchmarks.peers.systems import SYSTEMS, missing
 
 ATTEMPTS = 3  # so often a run is tried with --max_others
 
+SAME_COMMAND = ("towers.tf_cnn_benchmarks", "tf_cnn_benchmarks")
+
+# Arguments on which a number depends; --resume needs them to be as they were.
+SETTINGS = ("seconds", "num_batches", "max_others")
+
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     """The command line; exits with status 2 when something is wrong with it."""
@@ -43,11 +57,17 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--cases",
         type=list_of_cases,
-        default=cases.DEFAULT,
-        help="MODEL:TOWERSxBATCH,... (%(default)s)",
+        help=f"MODEL:TOWERSxBATCH,... ({cases.DEFAULT})",
+    )
+    rows = [name for name in SYSTEMS if name != SAME_COMMAND[0]]
+    parser.add_argument(
+        "--systems", help=f"systems to run, ours first ({','.join(rows)})"
     )
     parser.add_argument(
-        "--systems", default=",".join(SYSTEMS), help="systems to run (%(default)s)"
+        "--same_command",
+        action="store_true",
+        help="by default all image models of tf_cnn_benchmarks, on "
+        + ",".join(SAME_COMMAND),
     )
     parser.add_argument("--rounds", type=positive, default=5)
     parser.add_argument(
@@ -81,8 +101,17 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
         metavar="PREFIX",
         help="begins the names of the .json and .png files",
     )
+    parser.add_argument(
+        "--resume", action="store_true", help="keep the runs that --out has already"
+    )
     options = parser.parse_args(argv)
-    options.systems = options.systems.split(",")
+    if not options.cases:
+        few = cases.parse_list(cases.DEFAULT)
+        options.cases = cases.of_image_models((1, 4)) if options.same_command else few
+    default = SAME_COMMAND if options.same_command else rows
+    options.systems = options.systems.split(",") if options.systems else default
+    if options.resume and not os.path.isfile(f"{options.out}.json"):
+        parser.error("--resume: give --out, of a comparison that has begun")
     for name in options.systems:
         if name not in SYSTEMS:
             parser.error(f"--systems: {name!r} is none of {', '.join(SYSTEMS)}")
@@ -101,6 +130,8 @@ class Comparison:
         self._places = places_of(options, options.torch_python)
         self._versions = self._find_systems()
         self.results = Results(options.cases, list(self._versions), [])
+        if options.resume:
+            self._read()
         self._facts: dict[str, Any] = {
             "machine": machine.facts(),  # as it is at the start
             "arguments": {
@@ -111,10 +142,30 @@ class Comparison:
             "systems": self._versions,
         }
 
+    def _read(self) -> None:
+        """Takes over the runs that did not fail from the file of a comparison.
+
+        Raises:
+          ValueError: the file is of something else, or of runs of another length.
+        """
+        path = f"{self._options.out}.json"
+        with open(path, encoding="utf-8") as file:
+            report = json.load(file)
+        try:
+            arguments = report["arguments"]
+            before = {name: arguments[name] for name in SETTINGS}
+            runs = [Run(**run) for run in report["runs"]]
+        except (KeyError, TypeError):
+            raise ValueError(f"--resume: {path} is not of a comparison") from None
+        for name, value in before.items():
+            if str(value) != str(getattr(self._options, name)):
+                raise ValueError(f"--resume: it was begun with --{name}={value}")
+        self.results.runs += [run for run in runs if run.images_per_second]
+
     def _find_systems(self) -> dict[str, dict[str, str | None]]:
         """The versions of each system that can run; prints why the others cannot."""
         checkouts = {
-            "towers": str(process.ROOT),
+            **dict.fromkeys(("towers", SAME_COMMAND[0]), str(process.ROOT)),
             "tf_cnn_benchmarks": self._places.tf_cnn_benchmarks,
             "tf_cnn_benchmarks_onednn": self._places.tf_cnn_benchmarks,
         }
@@ -136,8 +187,11 @@ class Comparison:
         """All rounds."""
         work = self._commands()
         total = self._options.rounds * len(work)
+        made = {(run.round, run.case, run.system) for run in self.results.runs}
         for number in range(1, self._options.rounds + 1):
             for case, system, command in work:
+                if (number, str(case), system) in made:
+                    continue
                 finished = self._measure(command)
                 rate = finished.images_per_second
                 self.results.runs.append(
@@ -151,6 +205,7 @@ class Comparison:
                         cpu_seconds=finished.cpu_seconds,
                         others=finished.others,
                         command=str(command),
+                        peak_bytes=finished.peak_bytes,
                     )
                 )
                 self._show(total)
@@ -189,8 +244,8 @@ class Comparison:
         load_note = "" if run.others is None else f", others kept {run.others:.1f} CPUs"
         _say(
             f"[{len(self.results.runs)}/{total}] round {run.round} {run.case} "
-            f"{run.system}: {what or f'{run.images_per_second:.1f} images/s'} "
-            f"({run.seconds:.0f} s{load_note})"
+            f"{run.system}: {what or f'{run.images_per_second:.1f} images/s'}, "
+            f"{run.peak_bytes >> 20} MiB ({run.seconds:.0f} s{load_note})"
         )
 
     def _save(self) -> None:
@@ -205,7 +260,7 @@ class Comparison:
         results = self.results
         tables = [results.speed_table()]
         if results.peers:
-            tables.append(results.ratio_table())
+            tables += [results.ratio_table(), results.memory_table()]
         if results.pairs:
             tables.append(results.scaling_table())
         rounds = max((run.round for run in results.runs), default=0)
@@ -228,7 +283,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = parse(argv)
     # Either signal ends the run under way, children and all, and shows what there is.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    comparison = Comparison(options)
+    try:
+        comparison = Comparison(options)
+    except ValueError as error:
+        _say(f"error: {error}")
+        return 2
     if not comparison.results.systems:
         _say("error: none of the systems can run here")
         return 2

@@ -47,15 +47,6 @@ MODES: dict[str, list[str]] = {
 }
 IMPORT = "import tensorflow"
 
-# Runs a command; prints its peak memory and exits with its status.
-_MEASURED = """
-import resource, subprocess, sys
-status = subprocess.call(sys.argv[1:])
-peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
-print(f"peak memory: {peak} KiB", flush=True)
-sys.exit(status)
-"""
-
 # Trains; prints the estimate and the growth of anonymous memory.
 _ESTIMATED = """
 import sys
@@ -79,21 +70,8 @@ print(f"estimate: {seen[0]}, grew by: {taken() - seen[1]}", flush=True)
 sys.exit(status)
 """
 _ESTIMATE = re.compile(r"estimate: (\d+), grew by: (\d+)")
-_PEAK = re.compile(r"peak memory: (\d+) KiB")
 
 Runs = dict[tuple[str, str, str], list[float]]  # (case, mode, system) -> MiB by round
-
-
-def measured(command: process.Command) -> process.Command:
-    """The command, run by a process that prints its peak memory at the end."""
-    argv = [sys.executable, "-c", _MEASURED, *command.argv]
-    return dataclasses.replace(command, argv=argv)
-
-
-def peak(finished: process.Finished) -> float | None:
-    """MiB that a `measured` command took; None if it failed."""
-    peaks = [match[1] for _, text in finished.lines if (match := _PEAK.match(text))]
-    return int(peaks[-1]) / 1024 if peaks and finished.status == 0 else None
 
 
 def commands(
@@ -128,13 +106,13 @@ def measure(options: argparse.Namespace) -> tuple[Runs, list[str]]:
     peaks: Runs = {key: [] for key in wanted}
     for number in range(1, options.rounds + 1):
         for key, command in wanted.items():
-            finished = process.run(measured(command), timeout=options.timeout)
-            mebibytes, name = peak(finished), f"[{number}] {' '.join(key)}"
-            if mebibytes is None:
-                lines = [text for _, text in finished.lines if not _PEAK.match(text)]
-                failures.append(f"{name} failed: {lines[-1] if lines else 'no output'}")
+            finished = process.run(command, timeout=options.timeout)
+            name = f"[{number}] {' '.join(key)}"
+            if finished.status:
+                failures.append(f"{name} failed: {finished.complaint}")
                 print(failures[-1], flush=True)
                 continue
+            mebibytes = finished.peak_bytes / 2**20
             peaks[key].append(mebibytes)
             print(f"{name}: {mebibytes:.0f} MiB", flush=True)
     return peaks, failures

@@ -1,6 +1,7 @@
 """Time to the first step, with and without TensorFlow's graph optimizers.
 
     python -m benchmarks.startup
+    python -m benchmarks.startup --parts models --tf_cnn_benchmarks=PATH
 
 This project switches the graph optimizers off, which shortens the start; the second
 part shows whether it costs speed.  Every measurement is a process of its own, in
@@ -14,16 +15,21 @@ several rounds:
              loop and run with TensorFlow's defaults.  The time is also given as a
              multiple of that of `import tensorflow` alone, so that the speed of the
              machine matters little.
+    models   Large models on 8 towers of one image each, beside tf_cnn_benchmarks with
+             the same command line: from the line before the graph is built to the end
+             of the first step.
 """
 
 import argparse
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from benchmarks.lib import machine, process, ratios, table
-from benchmarks.lib.options import parser_for, positive, program, writable
-from benchmarks.peers.systems import ENVIRONMENT
+from benchmarks.lib.cases import IMAGE_MODELS, BenchmarkCase, Length
+from benchmarks.lib.options import add_places, parser_for, places_of, positive, writable
+from benchmarks.peers.systems import ENVIRONMENT, SYSTEMS, missing
 
 IMPORT = ["-c", "import tensorflow; print('imported', flush=True)"]
 IMPORTED = "imported"
@@ -33,10 +39,13 @@ TRAIN = ["-m", "towers.train", "--num_gpus=4"]
 TRAIN += ["--num_warmup_batches=1", "--num_batches=1"]
 WARM = "Done warm up"
 
+BUILDS = "Generating training model"  # printed before the build
+
 MANY_TOWERS = ["-m", "benchmarks.lib.many_towers"]
 
 BATCH_SIZE = 2  # per tower
 LEAST_STEPS = 5
+TIMEOUT = 1800  # seconds of a run
 
 OFF, ON = "off", "on"  # the graph optimizers
 PLAIN = "plain"
@@ -44,6 +53,10 @@ PLAIN = "plain"
 # How towers are built and run -> the flags of many_towers; what a line says of it.
 WAYS = {OFF: [], ON: ["--graph_optimizers"], PLAIN: ["--plain"]}
 TITLES = {OFF: "graph optimizers off", ON: "graph optimizers on", PLAIN: "plain"}
+
+
+MODELS = ("inception4", "resnet152", "densenet100_k24")
+OURS, PEER = "towers.tf_cnn_benchmarks", "tf_cnn_benchmarks"
 
 
 class FailedError(Exception):
@@ -71,16 +84,10 @@ def towers_round(options: argparse.Namespace) -> dict[str, dict[str, float]]:
 
 def _many_towers(options: argparse.Namespace, count: int, way: str) -> dict[str, float]:
     """Its numbers."""
-    finished = _run(
-        [
-            options.python,
-            *MANY_TOWERS,
-            f"--num_towers={count}",
-            f"--batch_size={BATCH_SIZE}",
-            f"--num_batches={max(LEAST_STEPS, options.images // (count * BATCH_SIZE))}",
-            *WAYS[way],
-        ]
-    )
+    steps = max(LEAST_STEPS, options.images // (count * BATCH_SIZE))
+    argv = [options.python, *MANY_TOWERS, f"--num_towers={count}"]
+    argv += [f"--batch_size={BATCH_SIZE}", f"--num_batches={steps}", *WAYS[way]]
+    finished = _run(process.Command(argv, ENVIRONMENT))
     numbers = json.loads(finished.lines[-1][1])
     print(
         f"  towers {count}, {TITLES[way]}: first step after "
@@ -90,18 +97,37 @@ def _many_towers(options: argparse.Namespace, count: int, way: str) -> dict[str,
     return numbers
 
 
+def models_round(options: argparse.Namespace) -> dict[str, dict[str, float]]:
+    """Model -> system -> seconds of build and first step."""
+    results: dict[str, dict[str, float]] = {}
+    for model in options.models:
+        case = BenchmarkCase(model, options.model_towers, 1)
+        results[model] = {}
+        for name in (OURS, PEER):
+            row = SYSTEMS[name]
+            command = row.command(case, Length(steps=1, warmup=1), places_of(options))
+            assert command is not None  # the models are those of both
+            finished = _run(command)
+            begun, ended = finished.when(BUILDS), finished.when(WARM)
+            if begun is None or ended is None:
+                raise FailedError(f"{command}: no line {BUILDS!r} or {WARM!r}")
+            results[model][name] = ended - begun
+            print(f"  {case} {name}: {ended - begun:.1f} s", flush=True)
+    return results
+
+
 def _seconds_to(line: str, argv: Sequence[str]) -> float:
     """From the start of a program to a line of its output."""
-    seconds = _run(argv).when(line)
+    seconds = _run(process.Command(argv, ENVIRONMENT)).when(line)
     if seconds is None:
         raise FailedError(f"no line {line!r}")
     return seconds
 
 
-def _run(argv: Sequence[str]) -> process.Finished:
-    finished = process.run(process.Command(argv, ENVIRONMENT))
+def _run(command: process.Command) -> process.Finished:
+    finished = process.run(command, timeout=TIMEOUT)
     if finished.status:
-        raise FailedError(f"{' '.join(argv)}: {finished.complaint}")
+        raise FailedError(f"{' '.join(command.argv)}: {finished.complaint}")
     return finished
 
 
@@ -160,6 +186,27 @@ def to_first_step(numbers: dict[str, float]) -> float:
     return numbers["build"] + numbers["start"] + numbers["first_step"]
 
 
+def models_table(rounds: Sequence[Mapping[str, Mapping[str, float]]]) -> list[str]:
+    """A row for each model: seconds of both, and their ratio in pairs."""
+    rows = []
+    for model in rounds[0]:
+        ours, theirs = (
+            [times[model][name] for times in rounds] for name in (OURS, PEER)
+        )
+        columns = ours, theirs, ratios.paired(ours, theirs)
+        rows.append([model, *(str(ratios.spread(column)) for column in columns)])
+    titles = ["build and first step, s", "ours", PEER, "ours / theirs"]
+    return table.table_lines(titles, rows)
+
+
+# Part -> what measures a round of it, and what makes a table of all rounds.
+PARTS: dict[str, tuple[Callable[..., Any], Callable[..., list[str]]]] = {
+    "command": (command_round, command_table),
+    "towers": (towers_round, towers_table),
+    "models": (models_round, models_table),
+}
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Measures and prints; returns the exit status."""
     options = _parse(argv)
@@ -168,14 +215,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         for number in range(1, options.rounds + 1):
             print(f"round {number} of {options.rounds}", flush=True)
             for part, rounds in by_part.items():
-                whole = command_round if part == "command" else towers_round
-                rounds.append(whole(options))
+                rounds.append(PARTS[part][0](options))
     except FailedError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
     for part, rounds in by_part.items():
-        lines = command_table(rounds) if part == "command" else towers_table(rounds)
-        print("\n".join(["", *lines]))
+        print("\n".join(["", *PARTS[part][1](rounds)]))
     machine.write_results(options.json, vars(options), python=options.python, **by_part)
     return 0
 
@@ -185,7 +230,7 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--parts",
         nargs="+",
-        choices=("command", "towers"),
+        choices=tuple(PARTS),
         default=["command", "towers"],
     )
     parser.add_argument("--rounds", type=positive, default=5)
@@ -196,11 +241,20 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
         default=450,
         help="about how many images a speed is measured on",
     )
-    parser.add_argument("--python", type=program, default=sys.executable)
+    parser.add_argument(
+        "--models", nargs="+", choices=tuple(IMAGE_MODELS), default=list(MODELS)
+    )
+    parser.add_argument("--model_towers", type=positive, default=8)
+    add_places(parser)
     parser.add_argument(
         "--json", type=writable, metavar="FILE", help="JSON file of all numbers"
     )
-    return parser.parse_args(argv)
+    options = parser.parse_args(argv)
+    if "models" in options.parts:
+        places = places_of(options)
+        if words := missing(PEER, places, machine.versions(places.tf_cnn_python)):
+            parser.error(words)
+    return options
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 import dataclasses
 import re
+from collections.abc import Sequence
 from typing import NamedTuple
 
 DEFAULT = (
@@ -9,6 +10,31 @@ DEFAULT = (
     "resnet20:1x128,resnet20:4x32,"
     "resnet50:1x16,resnet50:4x4,alexnet:1x32,alexnet:4x8"
 )
+
+# The image models that tf_cnn_benchmarks trains on TensorFlow 2 -> images per step, as
+# many as keep two cores busy for about a second.
+IMAGE_MODELS = {
+    "trivial": 32,
+    "trivial_cifar10": 512,
+    "lenet": 128,
+    "alexnet_cifar10": 128,
+    **{
+        f"tf_cnn_resnet{depth}{version}": 64
+        for depth in (20, 32, 44, 56, 110)
+        for version in ("", "_v2")
+    },
+    "densenet40_k12": 32,
+    "densenet100_k12": 16,
+    "densenet100_k24": 8,
+    "alexnet": 32,
+    "overfeat": 16,
+    "googlenet": 16,
+    **dict.fromkeys(("vgg11", "vgg16", "vgg19"), 8),
+    **dict.fromkeys(("resnet50", "resnet50_v1.5", "tf_cnn_resnet50_v2"), 16),
+    **dict.fromkeys(("resnet101", "tf_cnn_resnet101_v2"), 8),
+    **dict.fromkeys(("resnet152", "tf_cnn_resnet152_v2"), 8),
+    **dict.fromkeys(("tf_cnn_inception3", "inception4"), 8),
+}
 
 # Images/s on 2 cores, to estimate how many steps fill a given time; only the order of
 # magnitude matters.
@@ -22,7 +48,7 @@ SPEEDS = {
 }
 UNKNOWN_SPEED = 10  # low, so that a run is rather too short than an hour long
 
-LEAST_STEPS = 10
+LEAST_STEPS = 5
 LEAST_WARMUP = 3  # steps; the first ones create kernels and threads, allocate memory
 
 
@@ -87,6 +113,15 @@ def parse_list(text: str) -> list[BenchmarkCase]:
     if len(set(cases)) < len(cases):
         raise ValueError(f"{text!r} names a case twice")
     return cases
+
+
+def of_image_models(towers: Sequence[int]) -> list[BenchmarkCase]:
+    """The cases of `IMAGE_MODELS`, its images per step spread over so many towers."""
+    return [
+        BenchmarkCase(model, count, images // count)
+        for model, images in IMAGE_MODELS.items()
+        for count in towers
+    ]
 
 
 def length(case: BenchmarkCase, seconds: float) -> Length:

@@ -47,6 +47,8 @@ class Finished:
       others: average number of CPUs that other programs kept busy meanwhile; None where
         there is no /proc/stat.  With much other load the measurement is useless.
       timed_out: whether it was killed at the timeout.
+      peak_bytes: the largest resident set of it or of a child of it; no less than that
+        of the process that started it, which Linux counts in.
     """
 
     status: int
@@ -55,6 +57,7 @@ class Finished:
     cpu_seconds: float = 0.0
     others: float | None = None
     timed_out: bool = False
+    peak_bytes: int = 0
 
     def when(self, pattern: str) -> float | None:
         """Seconds from the start to the first line that the pattern matches."""
@@ -105,7 +108,8 @@ def run(command: Command, *, timeout: float = 600.0) -> Finished:
         try:
             for line in child.stdout:
                 lines.append((time.perf_counter() - begun, line.rstrip("\n")))
-            status = child.wait()
+            _, status, usage = os.wait4(child.pid, 0)
+            child.returncode = os.waitstatus_to_exitcode(status)
         finally:
             timer.cancel()
             # After a Ctrl-C, the whole group; otherwise processes the child left.
@@ -113,7 +117,15 @@ def run(command: Command, *, timeout: float = 600.0) -> Finished:
     seconds = time.perf_counter() - begun
     cpu = _children() - cpu
     other_cpus = None if busy is None else max(0.0, (_busy() - busy - cpu) / seconds)
-    return Finished(status, lines, seconds, cpu, other_cpus, killed.is_set())
+    return Finished(
+        child.returncode,
+        lines,
+        seconds,
+        cpu,
+        other_cpus,
+        killed.is_set(),
+        usage.ru_maxrss * 1024,
+    )
 
 
 def _kill_group(group: int, note: threading.Event | None = None) -> None:

@@ -1,11 +1,14 @@
 """From runs to ratios: pure functions of what `compare` has measured."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from benchmarks.lib import ratios, table
 from benchmarks.lib.cases import BenchmarkCase
 from benchmarks.lib.ratios import Spread
+
+# (case, peer) -> ours / the peer's, if there is a round with both.
+Against = Callable[[BenchmarkCase, str], Spread | None]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,6 +25,7 @@ class Run:
       cpu_seconds: that it took, over all CPUs.
       others: as `process.Finished` has it.
       command: the command line.
+      peak_bytes: as `process.Finished` has it.
     """
 
     round: int
@@ -33,6 +37,7 @@ class Run:
     cpu_seconds: float
     others: float | None
     command: str
+    peak_bytes: int = 0
 
 
 class Results:
@@ -58,8 +63,25 @@ class Results:
 
     def speeds(self, case: BenchmarkCase, system: str) -> list[float | None]:
         """images/s of each round, None where the run failed or was not made."""
+        return self._of_rounds(case, system, lambda run: run.images_per_second)
+
+    def peaks(self, case: BenchmarkCase, system: str) -> list[float | None]:
+        """Peak MiB of each round, None where the run failed or was not made."""
+        return self._of_rounds(case, system, lambda run: run.peak_bytes / 2**20)
+
+    def memory_against(self, case: BenchmarkCase, peer: str) -> Spread | None:
+        """Our peak / the peer's, over the rounds; None if no round has both."""
+        ours = self.peaks(case, self.systems[0])
+        return ratios.spread(ratios.paired(ours, self.peaks(case, peer)))
+
+    def _of_rounds(
+        self,
+        case: BenchmarkCase,
+        system: str,
+        number: Callable[[Run], float | None],
+    ) -> list[float | None]:
         by_round = {
-            run.round: run.images_per_second
+            run.round: number(run) if run.images_per_second else None
             for run in self.runs
             if (run.case, run.system) == (str(case), system)
         }
@@ -72,7 +94,10 @@ class Results:
 
     def over_cases(self, peer: str) -> float | None:
         """The geometric mean of `against` over the cases that both have."""
-        spreads = [self.against(case, peer) for case in self.cases]
+        return self._mean(self.against, peer)
+
+    def _mean(self, against: Against, peer: str) -> float | None:
+        spreads = [against(case, peer) for case in self.cases]
         return ratios.geometric_mean(s.median for s in spreads if s)
 
     def scaling(self, case: BenchmarkCase, system: str) -> Spread | None:
@@ -100,14 +125,21 @@ class Results:
 
     def ratio_table(self) -> list[str]:
         """Ours / peer: a row per case, a column per peer, and their means."""
+        return self._table(f"{self.systems[0]} / peer", self.against)
+
+    def memory_table(self) -> list[str]:
+        """Our peak memory / the peer's, as `ratio_table`."""
+        return self._table("peak memory / peer's", self.memory_against)
+
+    def _table(self, title: str, against: Against) -> list[str]:
         rows = [
-            [str(case), *(_text(self.against(case, peer)) for peer in self.peers)]
+            [str(case), *(_text(against(case, peer)) for peer in self.peers)]
             for case in self.cases
         ]
-        means = [self.over_cases(peer) for peer in self.peers]
+        means = [self._mean(against, peer) for peer in self.peers]
         cells = ["-" if mean is None else ratios.number(mean) for mean in means]
         rows.append(["geometric mean", *cells])
-        return table.table_lines([f"{self.systems[0]} / peer", *self.peers], rows)
+        return table.table_lines([title, *self.peers], rows)
 
     def scaling_table(self) -> list[str]:
         """N towers / one tower: a row per pair, a column per system that has both."""
@@ -131,11 +163,15 @@ class Results:
     def summary(self) -> dict:
         """The ratios as they go into the JSON file."""
         return {
-            "against": {
-                peer: {
-                    str(case): _numbers(self.against(case, peer)) for case in self.cases
+            **{
+                name: {
+                    peer: {str(c): _numbers(against(c, peer)) for c in self.cases}
+                    for peer in self.peers
                 }
-                for peer in self.peers
+                for name, against in (
+                    ("against", self.against),
+                    ("memory", self.memory_against),
+                )
             },
             "geometric_mean": {peer: self.over_cases(peer) for peer in self.peers},
             "scaling": {

@@ -14,7 +14,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from benchmarks.lib.cases import BenchmarkCase, Length
-from benchmarks.lib.process import Command
+from benchmarks.lib.process import ROOT, Command
+from flags import tf_cnn_models
 
 # Small enough that nothing diverges, whatever the scale of the synthetic images.
 LEARNING_RATE = "1e-5"
@@ -33,20 +34,24 @@ BARE_MODELS = ("lenet", "lenet_digits", "resnet50")
 # synthetic data.
 OUR_MODELS = {"lenet_digits": ("lenet", "digits")}
 
-# Our name -> model and data set of tf_cnn_benchmarks, where the layers are the same
-# (its resnet20 lacks one rectifier, its CIFAR-10 has an eleventh class).
+# Our name -> model and data set of tf_cnn_benchmarks: the same layers, and the plain
+# resnets of CIFAR-10 (there without one rectifier, and with an eleventh class).
 TF_CNN_MODELS = {
-    "alexnet": ("alexnet", "imagenet"),
-    "inception3": ("inception3", "imagenet"),
-    "lenet": ("lenet", "imagenet"),
-    **{f"vgg{depth}": (f"vgg{depth}", "imagenet") for depth in (11, 16, 19)},
-    **{f"resnet{depth}": (f"resnet{depth}", "imagenet") for depth in (50, 101, 152)},
-    "resnet50_v1.5": ("resnet50_v1.5", "imagenet"),
-    **{
-        f"resnet{depth}": (f"resnet{depth}", "cifar10")
-        for depth in (20, 32, 44, 56, 110)
-    },
+    row.here: (name, data_name)
+    for data_name, rows in tf_cnn_models.MODELS.items()
+    for name, row in rows.items()
+} | {f"resnet{depth}": (f"resnet{depth}", "cifar10") for depth in (20, 32, 44, 56, 110)}
+
+# What tf_cnn_benchmarks does not train on TensorFlow 2: prefixes of our names, and why.
+TF_CNN_LACKS = {
+    "ncf": "needs the official models of tensorflow/models",
+    "official_": "needs the official models of tensorflow/models",
+    "mobilenet": "needs TensorFlow 1",
+    "nasnet": "needs TensorFlow 1",
 }
+
+# Its DenseNets end with an error, except by this program.
+_DENSENET_PEER = str(ROOT / "benchmarks" / "peers" / "tf_cnn_densenet_peer.py")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -143,35 +148,49 @@ def torch(case: BenchmarkCase, length: Length, places: Places) -> Command | None
     return dataclasses.replace(command, argv=[*command.argv, *narrow])
 
 
+def towers_tf_cnn_benchmarks(
+    case: BenchmarkCase, length: Length, places: Places
+) -> Command | None:
+    """This project by the command line of tf_cnn_benchmarks."""
+    flags = _tf_cnn_flags(case, length)
+    argv = [places.python, "-m", "towers.tf_cnn_benchmarks", *flags]
+    return Command(argv, ENVIRONMENT) if flags else None
+
+
 def tf_cnn_benchmarks(
     case: BenchmarkCase, length: Length, places: Places
 ) -> Command | None:
     """tf_cnn_benchmarks of 2017, with the flags it needs on a CPU and today."""
-    if case.model not in TF_CNN_MODELS or case.dtype != "float32":
-        return None
+    flags = _tf_cnn_flags(case, length)
+    dense = case.model.startswith("densenet")
+    program = _DENSENET_PEER if dense else "tf_cnn_benchmarks.py"
+    environment = {**ENVIRONMENT, "TF_USE_LEGACY_KERAS": "1"}
+    argv = [places.tf_cnn_python, program, *flags]
+    return Command(argv, environment, places.tf_cnn_benchmarks) if flags else None
+
+
+def _tf_cnn_flags(case: BenchmarkCase, length: Length) -> list[str]:
+    """The command line of tf_cnn_benchmarks; empty if it has no such case."""
+    lacking = case.model.startswith(tuple(TF_CNN_LACKS))
+    if case.model not in TF_CNN_MODELS or lacking or case.dtype != "float32":
+        return []
     model, data_name = TF_CNN_MODELS[case.model]
-    return Command(
-        [
-            places.tf_cnn_python,
-            "tf_cnn_benchmarks.py",
-            f"--model={model}",
-            f"--data_name={data_name}",
-            f"--num_gpus={case.towers}",
-            f"--batch_size={case.batch_size}",
-            f"--num_batches={length.steps}",
-            f"--num_warmup_batches={length.warmup}",
-            f"--display_every={_display_every(length)}",
-            "--device=cpu",
-            "--local_parameter_device=cpu",
-            "--data_format=NHWC",
-            "--variable_update=parameter_server",
-            "--optimizer=sgd",
-            f"--init_learning_rate={LEARNING_RATE}",
-            "--weight_decay=0",
-        ],
-        {**ENVIRONMENT, "TF_USE_LEGACY_KERAS": "1"},
-        places.tf_cnn_benchmarks,
-    )
+    return [
+        f"--model={model}",
+        f"--data_name={data_name}",
+        f"--num_gpus={case.towers}",
+        f"--batch_size={case.batch_size}",
+        f"--num_batches={length.steps}",
+        f"--num_warmup_batches={length.warmup}",
+        f"--display_every={_display_every(length)}",
+        "--device=cpu",
+        "--local_parameter_device=cpu",
+        "--data_format=NHWC",
+        "--variable_update=parameter_server",
+        "--optimizer=sgd",
+        f"--init_learning_rate={LEARNING_RATE}",
+        "--weight_decay=0",
+    ]
 
 
 def tf_cnn_benchmarks_onednn(
@@ -192,6 +211,9 @@ _OLD_KERAS = ("tensorflow", "tf-keras")
 # name -> system, ours first: it is what the others are compared with.
 SYSTEMS: dict[str, System] = {
     "towers": System(towers, "python", ("tensorflow",)),
+    "towers.tf_cnn_benchmarks": System(
+        towers_tf_cnn_benchmarks, "python", ("tensorflow",)
+    ),
     "bare": System(bare, "python", ("tensorflow",)),
     "keras": System(keras, "python", ("tensorflow", "keras")),
     "keras_no_xla": System(keras_no_xla, "python", ("tensorflow", "keras")),

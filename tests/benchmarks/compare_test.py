@@ -103,6 +103,41 @@ class CompareTest(parameterized.TestCase):
         self.assertEqual((status, run.call_count), (0, 5))
         self.assertRegex(said, r"\nn:1x4 +3\.00 \[2\.00, 4\.00\]")
 
+    def test_goes_on_with_a_comparison(self):
+        out = os.path.join(self.create_tempdir().full_path, "found")
+        flags = ["--cases=n:1x4", "--num_batches=5", f"--out={out}"]
+        _compare(*flags, "--rounds=1")
+        status, said = _compare(*flags, "--rounds=2", "--resume")
+        self.assertEqual(status, 0)
+        self.assertNotIn("round 1 n:1x4 fast", said)
+        self.assertIn("round 1 n:1x4 broken: failed", said)  # again
+        self.assertIn("[6/6] round 2 n:1x4 single", said)
+        with open(out + ".json", encoding="utf-8") as file:
+            runs = json.load(file)["runs"]
+        self.assertLen(runs, 6)
+        self.assertGreater(runs[0]["peak_bytes"], 1 << 20)
+
+    @parameterized.parameters(
+        ('{"machine": {}}', "json is not of a comparison"),
+        (
+            '{"arguments": {"seconds": 3, "num_batches": 5, "max_others": "inf"}, '
+            '"runs": []}',
+            "it was begun with --seconds=3",
+        ),
+    )
+    def test_does_not_go_on_with_another(self, text, sentence):
+        path = self.create_tempfile("found.json", text).full_path
+        out = path.removesuffix(".json")
+        status, said = _compare("--num_batches=5", f"--out={out}", "--resume")
+        self.assertEqual(status, 2)
+        self.assertRegex(said, rf"^error: --resume: .*{sentence}\n$")
+
+    def test_one_command_for_both(self):
+        options = compare.parse(["--same_command"])
+        self.assertSequenceEqual(options.systems, compare.SAME_COMMAND)
+        self.assertEqual(options.cases, compare.cases.of_image_models((1, 4)))
+        self.assertNotIn(compare.SAME_COMMAND[0], compare.parse([]).systems)
+
     def test_nothing_to_run(self):
         status, said = _compare("--systems=absent")
         self.assertEqual(status, 2)

@@ -69,6 +69,34 @@ class StartupTest(absltest.TestCase):
         ways = [f"{count} {way}" for count in (1, 32) for way in ("off", "on", "plain")]
         self.assertCountEqual(report["towers"][0], ways)
 
+    def test_models_beside_the_peer(self):
+        seconds = {"inception4": (6.0, 12.0), "resnet152": (9.0, 10.0)}
+        commands = []
+
+        def run(command, **options):
+            commands.append(command)
+            [model] = [m for m in seconds if f"--model={m}" in command.argv]
+            took = seconds[model]["tf_cnn_benchmarks.py" in command.argv]
+            lines = [(4.0, startup.BUILDS), (4.0 + took, startup.WARM)]
+            return process.Finished(0, lines, 20.0)
+
+        flags = ["--parts", "models", "--models", *seconds, "--rounds=2"]
+        with (
+            mock.patch.object(process, "run", run),
+            mock.patch.object(startup, "missing", return_value=""),
+            mock.patch.object(machine, "versions", return_value={}),
+        ):
+            status, said = _main(*flags, "--tf_cnn_benchmarks=there")
+        self.assertEqual(status, 0)
+        self.assertRegex(said, r"\ninception4 +6\.00 .* 12\.0 .* 0\.500 \[")
+        self.assertRegex(said, r"\nresnet152 +9\.00 .* 10\.0 .* 0\.900 \[")
+        self.assertLen(commands, 8)
+        for ours, theirs in zip(commands[::2], commands[1::2]):
+            self.assertIn("towers.tf_cnn_benchmarks", ours.argv)
+            self.assertEqual(ours.argv[3:], theirs.argv[2:])
+            words = {"--num_gpus=8", "--batch_size=1", "--num_warmup_batches=1"}
+            self.assertContainsSubset(words, ours.argv)
+
     def test_fails_in_one_sentence(self):
         failed = process.Finished(1, [(0.0, "ValueError: sorry")], 1.0)
         with mock.patch.object(process, "run", return_value=failed):

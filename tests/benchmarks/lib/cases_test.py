@@ -43,9 +43,15 @@ class CasesTest(parameterized.TestCase):
         self.assertLen(several, 5)
         self.assertContainsSubset([case.joined for case in several], default)
 
+    def test_image_models_have_as_many_images_on_one_tower_and_on_four(self):
+        image_models = cases.of_image_models((1, 4))
+        self.assertLen(image_models, 2 * len(cases.IMAGE_MODELS))
+        for one, four in zip(image_models[::2], image_models[1::2]):
+            self.assertEqual(four.joined, one)
+
     def test_length(self):
         self.assertEqual(cases.length(BenchmarkCase("resnet20", 1, 100), 30), (300, 30))
         # Steps so long that few fit into the time.
-        self.assertEqual(cases.length(BenchmarkCase("resnet50", 4, 4), 0.1), (10, 3))
+        self.assertEqual(cases.length(BenchmarkCase("resnet50", 4, 4), 0.1), (5, 3))
         self.assertEqual(cases.length(BenchmarkCase("unheard_of", 1, 1), 10), (100, 10))
         self.assertEqual(cases.of_steps(5), (5, 3))

@@ -21,6 +21,7 @@ chaos --kills=2 --seeds=3 | must be as many as --seeds
 checkpoints --rounds=0 | 0 is not at least 1
 cluster_speed --case=lenet | a case is MODEL:TOWERSxBATCH
 compare --max_others=nan | nan is not above 0
+compare --resume | give --out
 data_sources --rounds=0 | 0 is not at least 1
 epoch_order --examples=0 | 0 is not at least 1
 evaluation_memory --model=mpl | no such model; did you mean mlp
@@ -35,7 +36,7 @@ same_steps --limit=0 | 0 is not above 0
 scaling --python=/no/such | '/no/such' is no program
 sharding --classes=-5 | -5 is not at least 1
 single_gpu --num_batches=0 | 0 is not at least 1
-startup --python=/no/such | '/no/such' is no program
+startup --parts=models | give --tf_cnn_benchmarks
 step_overhead --model=mpl | no such model; did you mean mlp
 transport --settings=fast | 'fast'
 peers.transport_peer --index=-1 | -1 is not at least 0

@@ -38,6 +38,21 @@ class ProcessTest(absltest.TestCase):
         if os.path.exists("/proc/stat"):
             self.assertGreaterEqual(finished.others, 0.0)
 
+    def test_the_peak_is_that_of_each_command(self):
+        """Measured from a small process, since that of the parent counts."""
+        code = (
+            "import sys\n"
+            "from benchmarks.lib.process import Command, run\n"
+            "for size in (200, 1):\n"
+            "    code = f'import sys; x = bytearray({size} << 20); sys.exit(3)'\n"
+            "    finished = run(Command([sys.executable, '-c', code]))\n"
+            "    print(finished.status, finished.peak_bytes >> 20)\n"
+        )
+        lines = process.run(_python(code)).lines
+        (first, large), (second, small) = (map(int, t.split()) for _, t in lines)
+        self.assertEqual((first, second), (3, 3))
+        self.assertBetween(large - small, 180, 215)
+
     def test_environment_and_directory(self):
         folder = self.create_tempdir().full_path
         command = _python(

@@ -17,6 +17,7 @@ def _run(number, case, system, speed):
         cpu_seconds=1.0,
         others=0.0,
         command="",
+        peak_bytes=(3 if system == "b" else 1.5) * 2**20,
     )
 
 
@@ -51,6 +52,16 @@ class ResultsTest(absltest.TestCase):
         self.assertIsNone(results.against(first, "c"))
         self.assertAlmostEqual(results.over_cases("b"), (2.0 * 1.75) ** 0.5)
         self.assertIsNone(results.over_cases("c"))
+
+    def test_memory(self):
+        results = _results()
+        first = results.cases[0]
+        self.assertEqual(results.peaks(first, "b"), [3.0, None])
+        self.assertEqual(results.memory_against(first, "b"), (0.5, 0.5, 0.5))
+        self.assertIsNone(results.memory_against(first, "c"))
+        lines = results.memory_table()
+        self.assertRegex(lines[3], r"n:2x2 +0\.500 \[0\.500, 0\.500\] +-$")
+        self.assertRegex(lines[-1], r"geometric mean +0\.500 +-$")
 
     def test_scaling(self):
         results = _results()

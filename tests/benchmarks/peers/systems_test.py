@@ -3,10 +3,11 @@
 from absl.testing import parameterized
 
 import models
+from benchmarks.lib import cases
 from benchmarks.lib.cases import BenchmarkCase, Length
 from benchmarks.peers import keras_peer, peer, systems
 from benchmarks.peers.systems import SYSTEMS, Places
-from flags import parse
+from flags import config, parse, tf_cnn_models, tf_cnn_translation
 
 PLACES = Places(
     python="python",
@@ -87,6 +88,33 @@ class SystemsTest(parameterized.TestCase):
         same = _command("tf_cnn_benchmarks_onednn", "resnet20:4x32")
         self.assertEqual(same.argv, command.argv)
         self.assertEqual(same.env, {**command.env, "TF_ENABLE_ONEDNN_OPTS": "1"})
+
+    def test_one_command_line_for_both(self):
+        for name in cases.IMAGE_MODELS:
+            ours = _command("towers.tf_cnn_benchmarks", f"{name}:4x8")
+            theirs = _command("tf_cnn_benchmarks", f"{name}:4x8")
+            self.assertEqual(ours.argv[3:], theirs.argv[2:])
+            flags = config.flat(
+                parse.parse(ours.argv[2:], {}, config.TfCnnBenchmarksConfig)
+            )
+            settings = tf_cnn_translation.translate(
+                flags, models=models.MODELS, gpus=False
+            ).settings
+            self.assertEqual(settings["model"], name)
+
+    def test_the_image_models_are_those_that_it_trains(self):
+        shared = {
+            row.here
+            for rows in tf_cnn_models.MODELS.values()
+            for row in rows.values()
+            if not row.here.startswith(tuple(systems.TF_CNN_LACKS))
+        }
+        self.assertCountEqual(cases.IMAGE_MODELS, shared)
+        for lacking in systems.TF_CNN_LACKS:
+            names = [name for name in models.MODELS if name.startswith(lacking)]
+            self.assertNotEmpty(names)
+            for name in names:
+                self.assertIsNone(_command("tf_cnn_benchmarks", f"{name}:1x8"))
 
     def test_names_of_models(self):
         self.assertCountEqual(systems.PEER_MODELS, keras_peer.MODELS)
