@@ -39,12 +39,24 @@ IMAGE_MODELS = {
 # Images/s on 2 cores, to estimate how many steps fill a given time; only the order of
 # magnitude matters.
 SPEEDS = {
-    "alexnet": 70,
+    "trivial": 1500,
+    "trivial_cifar10": 60_000,
+    "mlp": 20_000,
     "lenet": 3000,
     "lenet_digits": 20_000,
-    "mlp": 20_000,
+    "alexnet_cifar10": 1500,
     "resnet20": 1000,
-    "resnet50": 14,
+    **{
+        f"tf_cnn_resnet{depth}{version}": speed
+        for depth, speed in ((20, 1000), (32, 600), (44, 430), (56, 340), (110, 170))
+        for version in ("", "_v2")
+    },
+    "densenet40_k12": 100,
+    "densenet100_k12": 25,
+    "alexnet": 70,
+    "overfeat": 20,
+    "googlenet": 35,
+    **dict.fromkeys(("resnet50", "resnet50_v1.5", "tf_cnn_resnet50_v2"), 14),
 }
 UNKNOWN_SPEED = 10  # low, so that a run is rather too short than an hour long
 
