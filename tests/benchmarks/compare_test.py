@@ -130,7 +130,7 @@ class CompareTest(parameterized.TestCase):
         out = path.removesuffix(".json")
         status, said = _compare("--num_batches=5", f"--out={out}", "--resume")
         self.assertEqual(status, 2)
-        self.assertRegex(said, rf"^error: --resume: .*{sentence}\n$")
+        self.assertRegex(said, rf"\nerror: --resume: .*{sentence}\n$")
 
     def test_one_command_for_both(self):
         options = compare.parse(["--same_command"])
