@@ -31,6 +31,7 @@ _OTHERS = {
     *("flagfile", "tf_cnn_python"),
     *("seconds", "picture"),
     *("cases", "parts", "rounds", "systems", "images", "towers"),  # of benchmarks
+    *("same_command", "resume", "out"),
     *("tf_cnn_benchmarks", "settings", "estimates"),
     *("distortions", "single", "index", "port"),
     "processes",  # gone, as the changelog says
