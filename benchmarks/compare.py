@@ -59,15 +59,11 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
         type=list_of_cases,
         help=f"MODEL:TOWERSxBATCH,... ({cases.DEFAULT})",
     )
-    rows = [name for name in SYSTEMS if name != SAME_COMMAND[0]]
-    parser.add_argument(
-        "--systems", help=f"systems to run, ours first ({','.join(rows)})"
-    )
+    parser.add_argument("--systems", help="systems to run, ours first")
     parser.add_argument(
         "--same_command",
         action="store_true",
-        help="by default all image models of tf_cnn_benchmarks, on "
-        + ",".join(SAME_COMMAND),
+        help="all image models of tf_cnn_benchmarks, if no --cases are named",
     )
     parser.add_argument("--rounds", type=positive, default=5)
     parser.add_argument(
@@ -105,17 +101,23 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
         "--resume", action="store_true", help="keep the runs that --out has already"
     )
     options = parser.parse_args(argv)
-    if not options.cases:
-        few = cases.parse_list(cases.DEFAULT)
-        options.cases = cases.of_image_models((1, 4)) if options.same_command else few
-    default = SAME_COMMAND if options.same_command else rows
-    options.systems = options.systems.split(",") if options.systems else default
+    _set_defaults(options)
     if options.resume and not os.path.isfile(f"{options.out}.json"):
         parser.error("--resume: give --out, of a comparison that has begun")
     for name in options.systems:
         if name not in SYSTEMS:
             parser.error(f"--systems: {name!r} is none of {', '.join(SYSTEMS)}")
     return options
+
+
+def _set_defaults(options: argparse.Namespace) -> None:
+    """Sets the cases and systems that are not named."""
+    wanted = cases.parse_list(cases.DEFAULT)
+    systems = [name for name in SYSTEMS if name != SAME_COMMAND[0]]
+    if options.same_command:
+        wanted, systems = cases.of_image_models((1, 4)), list(SAME_COMMAND)
+    options.cases = options.cases or wanted
+    options.systems = options.systems.split(",") if options.systems else systems
 
 
 class Comparison:
