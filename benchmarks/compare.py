@@ -189,10 +189,10 @@ class Comparison:
         """All rounds."""
         work = self._commands()
         total = self._options.rounds * len(work)
-        made = {(run.round, run.case, run.system) for run in self.results.runs}
+        finished_runs = {(run.round, run.case, run.system) for run in self.results.runs}
         for number in range(1, self._options.rounds + 1):
             for case, system, command in work:
-                if (number, str(case), system) in made:
+                if (number, str(case), system) in finished_runs:
                     continue
                 finished = self._measure(command)
                 rate = finished.images_per_second

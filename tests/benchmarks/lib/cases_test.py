@@ -46,8 +46,8 @@ class CasesTest(parameterized.TestCase):
     def test_image_models_have_as_many_images_on_one_tower_and_on_four(self):
         image_models = cases.of_image_models((1, 4))
         self.assertLen(image_models, 2 * len(cases.IMAGE_MODELS))
-        for one, four in zip(image_models[::2], image_models[1::2]):
-            self.assertEqual(four.joined, one)
+        for joined, four in zip(image_models[::2], image_models[1::2]):
+            self.assertEqual(four.joined, joined)
 
     def test_length(self):
         self.assertEqual(cases.length(BenchmarkCase("resnet20", 1, 100), 30), (300, 30))
