@@ -142,10 +142,14 @@ class ExampleSource(StreamSource):
             return self._prepared(read_numbers(numbers), numbers, indices)
 
         @_plain
-        def read_one(row: tf.Tensor) -> tuple[Parts, tf.Tensor, tf.Tensor]:
-            step, row = row // share.count, row % share.count
-            index = position + step * share.step + share.first + row
-            number = self._numbers(index)
+        def numbered(step: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+            indices = stream.indices_of_step(step, share, position)
+            return indices, self._numbers(indices)
+
+        @_plain
+        def read_one(
+            index: tf.Tensor, number: tf.Tensor
+        ) -> tuple[Parts, tf.Tensor, tf.Tensor]:
             parts = read_numbers(number)
             if self._augment and examples.augment:
                 shape = (1, AUGMENT_DRAWS)
@@ -153,10 +157,10 @@ class ExampleSource(StreamSource):
                 parts = examples.augment(parts, draws[0])
             return parts, number, index
 
-        rows = tf.data.Dataset.range(tf.int64.max)
+        steps = tf.data.Dataset.range(tf.int64.max)
         if not examples.single:
-            return self._weighed(rows.map(read, num_parallel_calls=calls))
-        rows = rows.map(read_one, num_parallel_calls=calls)
+            return self._weighed(steps.map(read, num_parallel_calls=calls))
+        rows = steps.map(numbered).unbatch().map(read_one, num_parallel_calls=calls)
         rows = rows.batch(share.count, drop_remainder=True)
         return self._weighed(rows.map(_plain(self._prepared)))
 
