@@ -102,7 +102,8 @@ class CallsTest(parameterized.TestCase):
             _net(), data, train_dir=folder, num_gpus=3, batch_size=4, device="cpu"
         )
         joined = np.concatenate([features["table"], features["size"]], 1)
-        np.testing.assert_array_equal(predicted["copy"], joined)  # in order, each once
+        # each example once, in order
+        np.testing.assert_array_equal(predicted["copy"], joined)
         kernel, bias = (
             variables[1][f"value/dense/{name}"] for name in ("kernel", "bias")
         )
@@ -217,7 +218,7 @@ class CallsTest(parameterized.TestCase):
             _fit(data, train_dir=self.folder, callbacks=[Fails()])
         self.assertIsInstance(caught.exception.__cause__, KeyError)
         self.assertEqual(_saved(self.folder)["global_step"], 1)
-        _fit(data, train_dir=self.folder)  # goes on
+        _fit(data, train_dir=self.folder)  # resumes
 
     def test_an_interrupt_saves_and_the_same_call_goes_on(self):
         data = from_arrays(*_rows(1))
@@ -259,7 +260,7 @@ class CallsTest(parameterized.TestCase):
 def _allocated_bytes():
     """What malloc has given out in this process; 0 where that is not known."""
     libc = ctypes.CDLL(None)
-    if not hasattr(libc, "malloc_info"):  # of glibc
+    if not hasattr(libc, "malloc_info"):  # glibc has it
         return 0
     libc.fdopen.restype = ctypes.c_void_p
     with tempfile.TemporaryFile() as file:

@@ -20,14 +20,14 @@ def assert_alike(first, second, name: str = "") -> None:
     kinds = [(array.shape, array.dtype) for array in arrays]
     assert kinds[0] == kinds[1], f"{name}: {kinds[0]} and {kinds[1]}"
     for array in arrays:
-        if array.dtype.kind in "fcV":  # V: bfloat16
+        if array.dtype.kind in "fcV":  # V is the kind of bfloat16
             assert np.isfinite(array).all(), f"{name}: not finite"
 
 
 def assert_same_bits(first, second, name: str = "") -> None:
     """Equal in shape, dtype and every bit: -0 is not 0."""
     assert_alike(first, second, name)
-    # First by value, as the message then says which elements differ.
+    # By value first, so that the message says which elements differ.
     np.testing.assert_array_equal(first, second, err_msg=name)
     same = np.asarray(first).tobytes() == np.asarray(second).tobytes()
     assert same, f"{name}: zeros differ in sign"

@@ -131,7 +131,7 @@ _CASES = {
         r"labels is missing, the model reads int32 \[\]",
         2,
     ),
-    # Shapes that differ.
+    # Examples of unequal shape.
     "source_shape": (
         lambda: td.from_source(_Rows(lambda i: (_X[i][:2], _Y[i]))),
         r"source\[33\] has features of float32 \[2\], and source\[0\] of",
@@ -190,7 +190,7 @@ _CASES = {
         rf"element 33 cannot be read: KeyError: 'no row 33' \({__file__}:\d+\)",
         1,
     ),
-    # Lengths.
+    # The number of examples.
     "length_changes": (
         lambda: td.from_source(_Rows(lengths=[40, 40, 40, 39])),
         r"len\(source\) is 39 and was 40 when the run began",
@@ -224,7 +224,7 @@ _CASES = {
         "num_examples=40, and the dataset has 0",
         2,
     ),
-    # What is no number.
+    # NaN and infinity.
     "arrays_nan": (
         lambda: td.from_arrays(_at_33(_X, np.nan), _Y),
         "features of example 33 is not finite",

@@ -48,7 +48,7 @@ def read(
         feed = source.feed(
             groups, batch_size=batch_size, position=where, limit=limit, **options
         )
-        # Elsewhere first: the initializer may be run again, in the middle of things.
+        # First from another position: the initializer may be run again at any time.
         opened.run(feed.initializer, {where: 1})
         opened.run([feed.batches, feed.refills])
         opened.run(feed.initializer)

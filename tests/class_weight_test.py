@@ -91,7 +91,7 @@ class StepsTest(parameterized.TestCase):
             of_two = _trainer(examples, towers=2, **apart, **options).start()
             towers_ = of_two.train.towers
             run = of_two.session.make_callable([t.loss for t in towers_])
-            # Either tower may get the first batch.
+            # Which tower gets the first batch is not fixed.
             losses.append(sorted(run() + run()))
         np.testing.assert_array_equal(*losses)
 

@@ -125,7 +125,8 @@ class ForwardRuns(Runs):
 def shown(lines: list[str]) -> list[tuple[str, ...]]:
     """(step, loss, accuracies) of each step line."""
     fields = [line.split("\t") for line in lines if "images/sec: " in line]
-    return [(row[0], *row[2:]) for row in fields if len(row) > 1]  # not of the total
+    # not the line of the total
+    return [(row[0], *row[2:]) for row in fields if len(row) > 1]
 
 
 def accuracies(lines: list[str]) -> list[tuple[float, int]]:

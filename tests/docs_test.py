@@ -30,11 +30,11 @@ _OTHERS = {
     *("all", "changed", "check", "dist", "help", "helpfull", "logdir", "only"),
     *("flagfile", "tf_cnn_python"),
     *("seconds", "picture"),
-    *("cases", "parts", "rounds", "systems", "images", "towers"),  # of benchmarks
+    *("cases", "parts", "rounds", "systems", "images", "towers"),  # flags of benchmarks
     *("same_command", "resume", "out"),
     *("tf_cnn_benchmarks", "settings", "estimates"),
     *("distortions", "single", "index", "port"),
-    "processes",  # gone, as the changelog says
+    "processes",  # gone; the changelog names it
 }
 
 # Words that stand for what a reader puts in their place.
@@ -163,7 +163,7 @@ class CommandsTest(parameterized.TestCase):
             self.assertTrue(known, f"{page}: there is no --{name}")
 
 
-# `towers.verify` with as few cases and steps as there can be.
+# `towers.verify` with the fewest cases and steps.
 _FEW_CASES = (
     *("--device=cpu", "--num_towers=1,2", "--batch_size=4", "--num_steps=1"),
     *("--variable_update=parameter_server", "--pipelines=none", "--num_shards=1"),
@@ -189,7 +189,7 @@ class OtherCommandsTest(parameterized.TestCase):
     def test_other_mains_are_legal(self, page, main, flags):
         kind = {"verify": config.VerifyConfig, "predict": config.PredictConfig}[main]
         choices = verify.CHOICES
-        if main == "predict":  # whose module would take the place of the call
+        if main == "predict":  # so that the module does not take the place of the call
             flags_of_main = config.all_flags(kind)
             choices = {k: v for k, v in ALL_CHOICES.items() if k in flags_of_main}
         if flags:

@@ -52,7 +52,7 @@ def _train(case: str, towers: int, *, last_step: int | None = STEPS, **options):
     return training.to_the_end() if last_step is None else training.steps(last_step)
 
 
-# What several tests compare with is trained once.
+# Runs that several tests compare with are trained once.
 _reference = functools.cache(_train)
 
 
@@ -85,7 +85,7 @@ class TowersEqualOneTowerTest(parameterized.TestCase):
         parts them at every step, and the goings-on, too; what adds up does not jump.
         """
         apart = next(k for k, off in enumerate(differences) if off >= BOUND)
-        self.assertGreater(apart, 0)  # the first step is not yet apart
+        self.assertGreater(apart, 0)  # the first step is equal
         self.assertGreater(differences[apart], 10 * differences[apart - 1])
         folder = self.create_tempdir().full_path
         many = _start(case, towers)
@@ -99,12 +99,13 @@ class TowersEqualOneTowerTest(parameterized.TestCase):
     def test_only_a_jump_is_a_kink(self):
         case = "dense_with_dropout"
         self._assert_they_part_at_a_kink(case, 2, [1e-7, 1e-3])
-        for wrong in ([1e-3, 1e-2], [5e-6, 2e-5]):  # from the start on; that adds up
+        # apart from the start; a difference that adds up
+        for wrong in ([1e-3, 1e-2], [5e-6, 2e-5]):
             with self.assertRaises(AssertionError):
                 self._assert_they_part_at_a_kink(case, 2, wrong)
 
     @parameterized.product(
-        # 70 + 3: the last step has one example, and so seven towers of eight none.
+        # The last step has one example, so seven of eight towers have none.
         limit=(73, 70, 50),
         towers=(2, 8),
     )

@@ -21,7 +21,7 @@ Spec = tf.TensorSpec
 _IMAGE = Spec([8, 8, 1])
 _CLASS = Spec([], tf.int32)
 
-# Their sum over 32 examples is about 0.1.
+# The weights of 32 examples; their sum is about 0.1.
 WEIGHTS = np.random.default_rng(3).uniform(0, 0.006, EXAMPLES).astype(np.float32)
 
 
@@ -252,7 +252,7 @@ def triplets():
 
     def embed(x, nn):
         images = nn.conv(tf.concat(x, 0), 4, 3, activation=tf.nn.tanh)
-        # Without a bias, which no distance would depend on.
+        # No bias: distances do not depend on it.
         return tuple(tf.split(nn.dense(nn.flatten(images), 5, use_bias=False), 3))
 
     def distances(x, nn):

@@ -24,7 +24,7 @@ v1 = tf.compat.v1
 
 _SGD = Update("sgd", Piecewise((0.3,)))
 
-# Every way to take the step of one tower of 32.
+# All settings that take the step of one tower of 32.
 _WAYS = {
     **{
         mode: dict(towers=4, variable_update=mode)

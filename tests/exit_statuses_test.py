@@ -72,7 +72,8 @@ class ExitStatusesTest(digit_runs.Runs):
     def test_0_finished(self):
         status, lines = self._train("--num_batches=2")
         self.assertEqual(status, 0, lines)
-        self.assertEqual(self._train("--num_batches=2")[0], 0)  # was finished before
+        # the run was finished before
+        self.assertEqual(self._train("--num_batches=2")[0], 0)
         self.assertEqual(self._train("--check_flags")[0], 0)
 
     @parameterized.parameters(

@@ -67,7 +67,7 @@ def found_inside(
     return json.loads(printed.splitlines()[-1])
 
 
-# Runs a cluster to its own end; prints `Ends` of `manual_tasks`.
+# Runs a cluster to its end; prints `Ends` of `manual_tasks`.
 _ALONE = """
 import json, sys
 from tests import manual_tasks
@@ -191,7 +191,7 @@ def crossed(session: v1.Session, step: tf.Operation) -> list[tuple[str, str, int
     """(from, to, bytes) of a step, for each pair of tasks that exchange some."""
     full = v1.RunOptions(trace_level=v1.RunOptions.FULL_TRACE)
     most: dict[tuple[str, str], int] = {}
-    for _ in range(6):  # transfers that end with the step may miss its record
+    for _ in range(6):  # the record may miss transfers at the end of the step
         metadata = v1.RunMetadata()
         session.run(step, options=full, run_metadata=metadata)
         for ends, count in _transfers(metadata).items():

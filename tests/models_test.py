@@ -22,7 +22,7 @@ class ModelsTest(absltest.TestCase):
         self.assertEqual(status, 0, text)
         rows = [line.split() for line in text.splitlines()]
         counts = {row[0]: int(row[1].replace(",", "")) for row in rows}
-        # 784 to 200, 200 and 10; the others as their runs print them.
+        # 784 to 200, 200 and 10 units; the other numbers are those that runs print.
         self.assertEqual(counts["mlp"], 785 * 200 + 201 * 200 + 201 * 10)
         self.assertEqual(counts["resnet20"], 269_722)
         self.assertIn("mlp", models.MODELS)

@@ -77,7 +77,7 @@ class PlanTest(parameterized.TestCase):
             self._make(model, **settings)
         return caught.exception.errors
 
-    # Length.
+    # The length of a run.
 
     @parameterized.parameters(
         # (flags, warm-up steps, timed steps, examples that count, last step)
@@ -103,7 +103,7 @@ class PlanTest(parameterized.TestCase):
     def test_length_on_real_data(self, flags, timed, limit, last):
         plan = self._make(_model("digits"), num_gpus=4, **flags)
         self.assertEqual(plan.source.num_examples, DIGITS_TRAIN)
-        if timed:  # then nothing is evaluated, and no split for it is needed
+        if timed:  # then nothing is evaluated, so no split is needed
             self.assertIsNone(plan.eval_source)
         else:
             self.assertEqual(plan.eval_source.num_examples, DIGITS_TEST)
@@ -114,13 +114,14 @@ class PlanTest(parameterized.TestCase):
         ({}, 17),
         ({"cross_replica_sync": False}, 6 * 17),  # 3 workers of 2 towers
         ({"cross_replica_sync": False, "replication": "between_graph"}, 8 * 17),
-        ({"num_epochs": 0.5}, 32),  # its position tells when it ends, whoever evaluates
+        # the position says when it ends, also to an evaluator
+        ({"num_epochs": 0.5}, 32),
     )
     def test_an_evaluator_knows_the_end_of_a_run_on_a_cluster(self, flags, last):
         jobs = {"worker": ("a:1", "b:1", "c:1"), "ps": ("d:1",), "chief": ("e:1",)}
         me = cluster_spec.Task(cluster_spec.EVALUATOR, 0)
         length = {} if "num_epochs" in flags else {"num_batches": 7}
-        # Between graphs a chief trains, too.
+        # With between-graph replication the chief trains, too.
         watched = cluster_spec.ClusterSpec(jobs, me, between="replication" in flags)
         plan = self._make(num_gpus=2, watched=watched, **length, **flags)
         self.assertEqual(plan.num_steps, last)
@@ -134,7 +135,7 @@ class PlanTest(parameterized.TestCase):
         )
         self.assertEqual(self._make(num_gpus=1, batch_size=5).steps(2.015), 403)
 
-    # Learning rate.
+    # The learning rate.
 
     @parameterized.parameters(
         ({}, None, {0: 0.1, 9.9: 0.1, 10: 0.01, 50: 0.01}),
@@ -161,7 +162,7 @@ class PlanTest(parameterized.TestCase):
             GROWS,
             {0: 0.8, 1.9: 0.8, 2: 0.4, 4: 0.2, 6: 0.15, 60: 0.15},
         ),
-        # 4 towers x 8 images x 2 rounds of the 64 that the rate is for.
+        # 4 towers x 8 images x 2 rounds: the 64 that the rate is meant for.
         ({"accumulate_steps": 2}, GROWS, {2.5: 0.1, 5: 0.2, 30: 0.02}),
         ({"num_learning_rate_warmup_epochs": 0.0}, GROWS, {0: 0.1, 30: 0.01}),
         (
@@ -195,7 +196,7 @@ class PlanTest(parameterized.TestCase):
         [error] = self._errors(_model(schedule=schedule), resnet_base_lr=0.1)
         self.assertRegex(error, "=0.1: .* begins with 0.*use --init_learning_rate")
 
-    # Update.
+    # The update.
 
     @parameterized.parameters((0.0, None, None), (2.0, None, 2.0), (2.0, 0.5, 0.5))
     def test_the_norm_that_gradients_are_clipped_to(self, recipe, flag, wanted):
@@ -332,7 +333,7 @@ class PlanTest(parameterized.TestCase):
         plan = self._make(compact_gradient_transfer="true", use_fp16=True)
         self.assertEqual(plan.options.exchange.compact_gradient_transfer, tf.float16)
 
-    # What cannot be had.
+    # Settings that cannot be satisfied.
 
     def test_a_cluster_has_a_tower_on_every_device(self):
         spec = cluster_spec.local({"ps": 1, "worker": 3})
@@ -348,7 +349,7 @@ class PlanTest(parameterized.TestCase):
         self.assertLen(plan.placement.towers, 4)
         for devices in plan.placement.stages:
             self.assertLen(set(map(placement.task_of, devices)), 1)
-        # Of workers with 3 each, one tower would be on two.
+        # With 3 devices per worker, one tower would be on two workers.
         error = "--num_gpus=3: is not a multiple of --shard_classifier=2; write"
         settings = config.make(local_cluster="worker:2", num_gpus=3, shard_classifier=2)
         [problem] = config.check(settings, {})
@@ -370,7 +371,7 @@ class PlanTest(parameterized.TestCase):
             make(1)
         [error] = caught.exception.errors
         self.assertRegex(error, f"^--{name}={value}: .*; use .* two ps tasks, or leave")
-        # What is offered is not what will be refused.
+        # The sentence offers nothing that would be refused.
         [error] = self._errors(**asked)
         self.assertRegex(error, "; use a cluster with two ps tasks, or leave")
         gpus = [tf.config.PhysicalDevice("/physical_device:GPU:0", "GPU")]

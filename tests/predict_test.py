@@ -48,7 +48,7 @@ class PredictTest(absltest.TestCase):
             )
             means = towers.evaluate("mlp", "digits", train_dir=run, device="cpu")
         np.testing.assert_allclose(called, predictions, rtol=1e-4, atol=1e-5)
-        # Of the right class in as many examples as the evaluation says.
+        # The share of right classes is that of the evaluation.
         self.assertEqual(predictions.shape[1], 10)
         self.assertBetween(means["top_1_accuracy"], 0.5, 1.0)
 

@@ -51,7 +51,7 @@ class PrepareTest(parameterized.TestCase):
             flags = {**flags, "train_dir": self.create_tempdir().full_path}
         ready, _ = _prepare(num_gpus=2, **flags)
         self.assertIsNotNone(getattr(ready, name))
-        with self.assertRaises(RuntimeError):  # it is finalized with that
+        with self.assertRaises(RuntimeError):  # preparing finalizes the graph
             with ready.built.graph.as_default():
                 tf.constant(1)
 
@@ -76,10 +76,10 @@ class PrepareTest(parameterized.TestCase):
             self.assertEqual(line in text, said)
 
     def test_a_disk_without_room_for_checkpoints(self):
-        size = 4 * 2 * 199_210  # of mlp with momenta, no counters
+        size = 4 * 2 * 199_210  # mlp's variables and momenta, without counters
         usage = mock.Mock()
         for count, flags in (
-            (1, {}),  # at the end
+            (1, {}),  # one checkpoint, at the end
             (4, dict(save_model_steps=1, max_ckpts_to_keep=3)),
             (6, dict(save_model_secs=1)),
             (2, dict(save_model_secs=1, max_ckpts_to_keep=0)),

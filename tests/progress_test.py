@@ -17,7 +17,7 @@ from towers.verification import reference, verdict
 
 _EPOCHS, _EXAMPLES, _BATCH = 2.0, 70, 32  # of a training, an epoch and a step
 
-# Every way to take the step of one tower of 32.
+# All settings that take the step of one tower of 32.
 _WAYS = {
     **{
         mode: dict(towers=4, variable_update=mode)

@@ -9,7 +9,7 @@ from flags import config, field, rules
 from tests import flag_lines
 from towers.variable_update.modes import VARIABLE_UPDATES
 
-# What `--help` takes from tables of `towers`, as far as it is written below.
+# The choices below that `--help` takes from tables of `towers`.
 _CHOICES = {
     "compute_dtype": ("float32", "bfloat16", "float16"),
     "recompute": ("none", "stage", "auto"),
@@ -230,7 +230,7 @@ _NEEDED = (
 )
 
 
-# What takes more than two flags to say, or arithmetic, beside what `config_test` has.
+# Rules about more than two flags, or with arithmetic; `config_test` has more.
 _SENTENCES = (
     ("--job_name=ps --worker_hosts=a:1", "--job_name=ps: needs --ps_hosts"),
     ("--job_name=ps --ps_hosts=a:1", "--job_name=ps: needs --worker_hosts"),

@@ -20,10 +20,10 @@ from tests.processes.programs import ROOT
 
 SOURCE = ("flags", "models", "towers", "benchmarks")
 
-# They may import everything, and nothing imports them.
+# They may import everything; no file imports them.
 MAINS = ("towers/train.py", "towers/verify.py")
 
-# What runs on Linux alone, or for the most part.
+# Files that run on Linux only, or nearly so.
 OF_LINUX = (
     "tests/processes/machines.py",
     "tests/processes/programs.py",
@@ -31,7 +31,7 @@ OF_LINUX = (
     "towers/cluster/private_network.py",
 )
 
-# The rooms and files of `towers/`, from the ground up: each imports from those below.
+# The folders and files of `towers/`; each imports from earlier ones only.
 FLOORS = """
     errors layout cluster data checkpoints compute gradients optimizers
     variable_update pipelines options graph callbacks evaluation/eval_settings planning
@@ -41,7 +41,7 @@ FLOORS = """
     verify
 """.split()
 
-# What the files of a folder may import beside the standard library.
+# Folder -> the packages that its files may import, beside the standard library.
 MAY_IMPORT = {
     "flags": {"absl", "flags"},
     "models": {"matplotlib", "models", "numpy", "tensorflow"},
@@ -50,7 +50,7 @@ MAY_IMPORT = {
     ),
 }
 
-# Import name -> the name it is installed by, where they differ.
+# Import name -> the name that pip installs it by, where they differ.
 INSTALLED_AS = {
     "absl": "absl-py",
     "sklearn": "scikit-learn",

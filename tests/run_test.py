@@ -192,13 +192,13 @@ class LengthTest(digit_runs.Runs):
             stop_at_top_1_accuracy=0.5,
             train_dir=self.directory,
         )
-        *before, last = digit_runs.accuracies(lines)  # evaluated once at the last step
+        *before, last = digit_runs.accuracies(lines)  # the last step is evaluated once
         self.assertNotEmpty(before)
         for accuracy, _ in before:
             self.assertLess(accuracy, 0.5)
         self.assertGreaterEqual(last[0], 0.5)
         self.assertEqual(self.steps(), [6 * (len(before) + 1)])
-        # An evaluator knows that there will be no more.
+        # An evaluator knows that no checkpoint will follow.
         with mock.patch.object(watch, "_wait", side_effect=AssertionError):
             flags = dict(eval=True, eval_interval_secs=7, num_epochs=30.0)
             lines = self.run_flags(train_dir=self.directory, **flags)
@@ -236,7 +236,7 @@ class LengthTest(digit_runs.Runs):
             )
         self.assertIn(f"Resuming from {self.directory}/model.ckpt-35", lines)
         self.assertEqual(self.steps(), [10, 20, 24, 30, 35, 40])
-        # A literal list: what neither run saves is not missed by comparing the two.
+        # A literal list, as comparing the two runs does not show what neither saves.
         self.assertEqual(set(straight[40]), _SAVED)
         for step, values in straight.items():
             trainer.assert_same_bits(values, self.values(step=step))

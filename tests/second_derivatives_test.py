@@ -50,7 +50,7 @@ _LAYERS = {
     "lstm": (_SEQUENCES, lambda x, nn: nn.lstm(x, 4)),
     "unembed": (_SEQUENCES, lambda x, nn: nn.unembed(x, nn.variable("t", [3, 8]))),
 }
-# What has no gradient of its own: it makes or shares variables, or random numbers.
+# These make variables or random numbers, and have no gradient.
 _NO_LAYERS = {"channels", "variable", "shared", "uniform", "normal"}
 
 
@@ -105,7 +105,7 @@ class SecondDerivativesTest(parameterized.TestCase, tf.test.TestCase):
 
         draw = np.random.default_rng(9).normal(size=shape)
         with tf.Graph().as_default(), v1.Session() as session:
-            # Of values that bfloat16 has.
+            # Values that bfloat16 represents exactly.
             x = tf.cast(tf.constant(draw, tf.bfloat16), dtype)
             nn = SequenceLayers(training=True, num_classes=5, dtype=dtype)
             with (

@@ -44,7 +44,7 @@ from towers import start
 # The tests may run in the background, where shells have it ignored.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGTERM, signal.SIG_DFL)
-sys.modules["tensorflow"] = os  # what is imported does not matter
+sys.modules["tensorflow"] = os  # no matter what is imported
 start.import_tensorflow()
 number = getattr(signal, sys.argv[1])
 if sys.argv[2:]:
@@ -57,7 +57,7 @@ os.kill(os.getpid(), number)
 """
 
 
-# As the mains begin; says where it finds the project's packages, and another.
+# Begins as a main; prints where it finds the project's packages and another one.
 _SHADOWED = """
 import importlib.util, os, sys
 from towers import start
@@ -69,7 +69,7 @@ for name in ("flags", "models", "tests"):
 """
 
 
-# As the mains begin, when a shell has started them in the background.
+# Begins as a main that a shell has started in the background.
 _IGNORING = """
 import os, signal, sys
 from towers import start
@@ -83,7 +83,7 @@ print([number.name for number in terminal.heeded()])
 """
 
 
-# As another user than root, whom the limit does not hold.
+# As a user other than root, for whom the limit does not hold.
 _FEW_THREADS = """
 import os, resource, sys
 from towers import start
@@ -94,7 +94,7 @@ resource.setrlimit(resource.RLIMIT_NPROC, (8, 8))
 start.import_tensorflow()
 """
 
-# Prints a path that it is given, and makes it.
+# Prints and creates the path of its argument.
 _PATH = """
 import os, sys
 from towers import start
@@ -194,7 +194,8 @@ class StartTest(parameterized.TestCase, tf.test.TestCase):
         )
         flags, models, others = done.stdout.splitlines()
         self.assertEqual((flags, models), (str(ROOT / "flags"), str(ROOT / "models")))
-        if shadow in ("{}/__init__.py", "{}.py"):  # which comes first, as ever
+        # the script's folder comes first, as always
+        if shadow in ("{}/__init__.py", "{}.py"):
             self.assertTrue(others.startswith(folder), others)
 
     def test_the_script_is_the_main(self):

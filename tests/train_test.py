@@ -297,7 +297,7 @@ class TrainTest(absltest.TestCase):
             status, lines, errors = self._main(*model, flag)
             self.assertEqual((status, lines), (2, []))
             self.assertRegex("".join(errors), f"^error: {flag}: no .*; leave it out$")
-        with mock.patch.dict(costs.COSTS, time=None):  # nothing is timed for it
+        with mock.patch.dict(costs.COSTS, time=None):  # no time is measured for it
             for flags in (
                 ["--num_stages=2", "--partition=auto"],
                 ["--local_cluster=worker:2", "--variable_update=replicated"],
@@ -441,7 +441,7 @@ class TrainTest(absltest.TestCase):
         self.assertRegex(errors[0], "of another model .*not in it: hidden1/.*block/")
         with output_paths.held(
             "train_dir", os.path.join(self.folder, "other")
-        ):  # by another run
+        ):  # left by another run
             status, _, errors = self._main("--model=mlp", "--num_batches=2", flags)
         self.assertEqual(status, 2)
         self.assertStartsWith(errors[0], "error: --train_dir=other: another run is")
@@ -457,7 +457,7 @@ class TrainTest(absltest.TestCase):
         self.assertFalse(os.path.exists(os.path.join(self.folder, "taken")))
 
     def test_a_truncated_record(self):
-        self._straight()  # which prepared the data set
+        self._straight()  # the first run prepared the data set
         data = os.path.join(self.folder, "truncated_data")
         shutil.copytree(os.path.join(self.folder, "data"), data)
         [path] = tf.io.gfile.glob(f"{data}/digits/*/digits-train.tfrecord*")

@@ -195,7 +195,7 @@ class VerifyTest(parameterized.TestCase):
         once = len(modes.VARIABLE_UPDATES)
         updates = modes.VARIABLE_UPDATES.values()
         factored = [m for m in updates if m.exact and "sufficient_factors" in m.reads]
-        twice = once + len(factored)  # which also train with whole gradients
+        twice = once + len(factored)  # these also train with whole gradients
         count = once + twice
         self.assertEqual(lines[-1], f"{count} of {count} agree with one tower to 1e-05")
         faulty = {"replicated": _Sums}
@@ -227,7 +227,7 @@ class VerifyTest(parameterized.TestCase):
             {"classes over 2", "rows over 2", "classes and rows over 2"},
         )
         self.assertStartsWith(lines[-1], f"{len(lines) - 3} of {len(lines) - 3} agree")
-        # What cannot be spread is not, unless it is asked for.
+        # A model that cannot be spread is left out, unless it is asked for.
         flags = ["--model=tests.verify_test:rectified", *small, modes]
         status, lines, errors = _run(*flags)
         self.assertEqual((status, lines[-1][:6], errors), (0, "7 of 7", []))

@@ -20,10 +20,10 @@ class ChaosTest(absltest.TestCase):
         kills = chaos.schedule(3, 40, 2.0, jobs)
         self.assertEqual(kills, chaos.schedule(3, 40, 2.0, jobs))
         self.assertNotEqual(kills, chaos.schedule(4, 40, 2.0, jobs))
-        self.assertLen({kill.task for kill in kills}, 5)  # every task
+        self.assertLen({kill.task for kill in kills}, 5)  # each task is killed
         self.assertBetween(max(kill.after for kill in kills), 1.0, 2.0)
         self.assertBetween(sum(kill.hasty for kill in kills), 4, 20)
-        self.assertFalse(kills[0].hasty)  # there is no kill before
+        self.assertFalse(kills[0].hasty)  # no kill precedes the first
 
     def test_of_clients_with_graphs_of_their_own_worker_0_leads(self):
         way = chaos.WAYS["between_graph"]
@@ -51,7 +51,8 @@ class ChaosTest(absltest.TestCase):
             for seconds, part in zip(recovery.parts, (noticed, 3.0 - noticed, 1.5)):
                 self.assertAlmostEqual(seconds, part)
         hasty = chaos.Kill(("worker", 1), 1.0, hasty=True)
-        for kill_seen, begun in ((hasty, 10.0), (kill, 12.5)):  # then they meet already
+        # a hasty kill comes while tasks still meet
+        for kill_seen, begun in ((hasty, 10.0), (kill, 12.5)):
             recovery = chaos.recovery(program, kill_seen, begun, leads=False)
             self.assertEqual(recovery, ("while it recovers", 14.5 - begun, None))
 

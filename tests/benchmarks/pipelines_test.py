@@ -12,7 +12,7 @@ from benchmarks import pipelines
 from towers.cluster import sessions
 from towers.layout.stages import Pipeline
 
-# Of one batch size, so that what a test has found out of them helps the next one.
+# They have one batch size, so that tests can share what they measured.
 _WHOLE, _CUT = Pipeline(1, 1), Pipeline(2, 2)
 _RECOMPUTED = Pipeline(2, 2, recompute="block")
 _BATCH = 2

@@ -16,7 +16,7 @@ from benchmarks.lib import process
 def _run(command, **options) -> process.Finished:
     """Stands in for the measurements: `tree` fails, the others are linear."""
     flags = dict(a[2:].split("=") for a in command.argv if a.startswith("--"))
-    if "mode" not in flags:  # the versions of the packages
+    if "mode" not in flags:  # it asks for the versions of packages
         return process.Finished(0, [(1.0, "{}")], 1.0)
     towers = int(flags["num_towers"])
     if flags["mode"] == "nope":
@@ -73,7 +73,7 @@ class ScalingTest(parameterized.TestCase):
     def test_growth_is_the_exponent(self, power):
         costs = {n: 3 * n**power for n in (1, 2, 4, 8, 16)}
         self.assertAlmostEqual(scaling.growth(costs), power)
-        # What every run costs does not count as growth.
+        # A cost that is the same for each size is no growth.
         costs = {n: 3.0 + 0 * n for n in costs}
         self.assertAlmostEqual(scaling.growth(costs), 0)
 

@@ -17,7 +17,7 @@ class WaitingStagesTest(tf.test.TestCase, parameterized.TestCase):
         four = Pipeline(4, 4, "1f1b", 1, cut)
         alone = waiting_stages.speed_up(one_stage, seconds=0.01, steps=2)
         speed_up = waiting_stages.speed_up(four, seconds=0.01, steps=2)
-        # 4 x 4 / 7 = 2.29 at best; this machine may be busy with other things.
+        # 4 x 4 / 7 = 2.29 is the most; less on a busy machine.
         self.assertBetween(alone, 0.2, 1.0)
         self.assertBetween(speed_up, 1.05, 2.29)
 

@@ -10,7 +10,7 @@ from towers.callbacks.line_chart import line_chart
 
 class LineChartTest(absltest.TestCase):
     def _points(self, text):
-        ElementTree.fromstring(text)  # it is well-formed
+        ElementTree.fromstring(text)  # fails unless it is well-formed
         points = re.search('points="(.*?)"', text)[1].split()
         return [tuple(map(float, point.split(","))) for point in points]
 

@@ -26,4 +26,4 @@ class RateAdjustmentTest(absltest.TestCase):
         after = training.steps(3)
         self.assertEqual(after.pop("global_step"), before.pop("global_step") + 3)
         del before["position"], after["position"]
-        trainer.assert_same_bits(before, after)  # at a rate of 0
+        trainer.assert_same_bits(before, after)  # the rate was 0, so nothing changed

@@ -71,7 +71,7 @@ class ResumedTest(metric_runs.MetricRuns):
         (dict(num_gpus=4, num_stages=2, num_micro_batches=2), 10, "after_run"),
     )
     def test_equals_a_run_that_was_never_killed(self, settings, step, method):
-        def reduce():  # 1.0 only at first: reduces after the evaluations at 12 and 20
+        def reduce():  # the metric only gets worse, so it reduces at 12 and 20
             return ReduceRate("own", best="min", factor=0.5, patience=2)
 
         settings = dict(num_batches=24, save_model_steps=4, **settings)

@@ -27,7 +27,8 @@ class StopEarlyTest(metric_runs.MetricRuns):
             stop = StopEarly("own", best="min")
             self.train(stop, values=[1.0, 2.0, 0.5], save_model_steps=4)
             self.assertEqual(self.steps()[-1], last_step)
-        with open(f"{self.directory}/end") as file:  # for who evaluates beside it
+        # an evaluator beside the run reads it
+        with open(f"{self.directory}/end") as file:
             self.assertEqual(file.read(), "8\n")
 
     @parameterized.parameters((10, "after_run"), (8, "after_evaluation"))

@@ -28,7 +28,7 @@ class StopOnNanTest(parameterized.TestCase):
     def _source(self, poison, example):
         images = np.random.default_rng(1).normal(size=(64, 4, 4, 1)).astype(np.float32)
         images[example] = poison
-        examples = images, np.arange(64) % 5  # as arrays they would be refused
+        examples = images, np.arange(64) % 5  # `from_arrays` would refuse them
         return inputs.from_dataset(
             lambda: tf.data.Dataset.from_tensor_slices(examples),
             num_examples=64,

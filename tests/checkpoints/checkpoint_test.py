@@ -58,7 +58,8 @@ class CheckpointTest(tf.test.TestCase):
         size = 4 * (3 + 4)
         self.max_to_keep = 3
         _, _, checkpoints = self._graph()
-        # At the end only; at steps 4, 8 and 10; more than are kept, and the next.
+        # Checkpoints at the end only; at steps 4, 8 and 10; more than the 3 that are
+        # kept, and one while it is written.
         for every, wanted in ((0, 1), (4, 3), (1, 4)):
             self.assertEqual(checkpoints.needed(10, every), wanted * size)
         self._save([1, 2])
@@ -80,7 +81,7 @@ class CheckpointTest(tf.test.TestCase):
         self._save([1, 2])
         graph, _, checkpoints = self._graph()
         with v1.Session(graph=graph) as session:
-            # Saver's own way to recover them prints that it is deprecated.
+            # Saver's method to recover them prints that it is deprecated.
             with mock.patch.object(
                 v1.train.Saver, "recover_last_checkpoints", side_effect=AssertionError
             ):
@@ -93,8 +94,10 @@ class CheckpointTest(tf.test.TestCase):
     def test_what_killed_runs_left_is_removed(self):
         self._save([2, 3])
         left = [
-            "model.ckpt-1.data-00000-of-00001",  # while the oldest was deleted
-            "model.ckpt-4.data-00000-of-00001.tempstate123",  # while it was written
+            # left by a kill while the oldest was deleted
+            "model.ckpt-1.data-00000-of-00001",
+            # left by a kill while it was written
+            "model.ckpt-4.data-00000-of-00001.tempstate123",
             "model.ckpt-4.index.tempstate45",
         ]
         others = ["model.ckpt-9.data-00000-of-00001", "model.ckpt-1.txt", "mine"]
@@ -229,7 +232,7 @@ class CheckpointTest(tf.test.TestCase):
                 file.truncate(20)
         self.max_to_keep = 3
         self.assertEqual(self._restore()[1], 6)
-        # What a run that kept all of them wrote is not deleted by one that does not.
+        # A run that keeps few does not delete those of a run that kept all.
         graph, _, checkpoints = self._graph()
         with v1.Session(graph=graph) as session:
             checkpoints.restore(session)

@@ -88,7 +88,7 @@ class RunTest(digit_runs.Runs):
         reason = "5 entries in it and none in this run"
         self.assertEqual(str(caught.exception), refusal % reason)
         self.assertEqual(sorted(os.listdir(self.directory)), before)
-        # The same words in another order, as often: the same vocabulary.
+        # The same words, each as often, in another order: the same vocabulary.
         again = self.text("e.txt", "b a c a d b a c a b")
         lines = self.train(again, num_batches=8, eval_at_end=True)
         self.assertIn(f"Resuming from {self.directory}/model.ckpt-4", lines)

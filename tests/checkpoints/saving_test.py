@@ -120,7 +120,7 @@ class FullTest(_Saves):
             with mock.patch.object(os, "remove", wraps=os.remove) as removed:
                 with _not_listed(), self.assertRaises(checkpoint.CheckpointError):
                     save(3)
-            self.assertLen(removed.mock_calls, 2)  # of the first one
+            self.assertLen(removed.mock_calls, 2)  # both files of the first checkpoint
             save(4)
         self.assertEqual(self._steps()[-1], 4)
 
@@ -192,7 +192,7 @@ class FullTest(_Saves):
         self.addCleanup(subprocess.run, ["umount", "-l", self.directory], check=True)
         self.lock.release()
         self.lock = lock.Lock(self.directory)
-        with self._saving() as save:  # each takes two blocks of 4 kB
+        with self._saving() as save:  # each checkpoint takes two blocks of 4 kB
             for step in (1, 2, 3):
                 save(step)
             self.assertEqual(self._steps()[-1], 3)
@@ -239,12 +239,13 @@ class ThreadTest(_Saves):
             with self._slow():
                 self.assertTrue(save.attempt(1))
                 self.assertFalse(save.saving.has_failed())
-                save(2, how=lambda session, step: None)  # the variable only
+                # changes the variable, saves nothing
+                save(2, how=lambda session, step: None)
                 self.assertEqual(self._steps(), [])
             self.assertFalse(self._wait(save))
             self.assertEqual(self._steps(), [1])
             self.assertTrue(save.attempt(3))
-            self.assertTrue(save.attempt(4))  # after that of step 3
+            self.assertTrue(save.attempt(4))  # waits until that of step 3 is written
         self.assertEqual(self._steps(), [1, 3, 4])
 
     def test_the_end_waits_and_takes_what_is_written(self):
@@ -264,7 +265,7 @@ class ThreadTest(_Saves):
                 self.assertTrue(self._wait(save))
                 self.assertFalse(save.saving.has_failed())
                 self.assertTrue(save.attempt(2))
-                self.assertFalse(save.attempt(3))  # as that of step 2 has failed
+                self.assertFalse(save.attempt(3))  # the save of step 2 has failed
                 save.attempt(4)
                 self._wait(save)
             self.assertTrue(save.attempt(5))

@@ -61,7 +61,7 @@ class WarmStartTest(digit_runs.Runs):
             if "kernel" in variable or "bias" in variable:
                 if not name.endswith("Momentum"):
                     np.testing.assert_allclose(values[name], given, rtol=1e-6)
-        self.assertEqual(values["global_step"], 1)  # these are not read
+        self.assertEqual(values["global_step"], 1)  # counters are not read
         self.assertEqual(values["position"], 32 if "variable_update" in flags else 16)
 
     def test_a_checkpoint_of_the_run_is_continued(self):

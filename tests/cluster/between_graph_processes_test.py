@@ -80,7 +80,8 @@ class BetweenGraphTest(digit_runs.Runs):
         self._assert_equals_one_tower(num_batches=20)
 
     def test_a_short_last_batch_is_that_of_one_tower(self):
-        # Of its examples the first worker's towers have 8 and 3, the second's none.
+        # Of the last batch the first worker's towers have 8 and 3 examples, the
+        # second's none.
         whole, last = 4, 11
         length = {"num_epochs": (whole * 32 + last) / _TRAINING, "eval_at_end": False}
         self._train(**length)

@@ -158,7 +158,8 @@ class ControllerTest(parameterized.TestCase):
         self.assertIn(
             "Waiting for worker 1 at w1:1: nothing answers there.", self.lines
         )
-        self.assertLessEqual(max(self.tasks.looked), 0.5)  # of a frozen one, too
+        # frozen tasks are asked as briefly
+        self.assertLessEqual(max(self.tasks.looked), 0.5)
         self.tasks.looked.clear()
         self.sessions.dismiss(1)
         self.assertEqual(sorted(self.tasks.looked), [0.5, 5.0, 5.0])
@@ -203,12 +204,12 @@ class ControllerTest(parameterized.TestCase):
         hosts = _SPEC.as_dict()
         for known, told in (
             (hosts | {"chief": ["d:1"]}, []),
-            ({"worker": ["d:1", "w1:1"]}, []),  # where worker 0 leads
+            ({"worker": ["d:1", "w1:1"]}, []),  # there worker 0 is the chief
             (hosts | {"ps": ["q:1"]}, list(map(str, _SPEC.servers))),
         ):
             self.tasks.hello["cluster"] = known
             self.tasks.dismissed.clear()
-            self.sessions.dismiss(0)  # it was not heard of before
+            self.sessions.dismiss(0)  # the task was not asked before
             self.assertCountEqual(self.tasks.dismissed, [(name, 0) for name in told])
             self.tasks.dismissed.clear()
             self.sessions = self._controller(_SPEC)
@@ -276,7 +277,7 @@ class ControllerTest(parameterized.TestCase):
             (
                 watchdog.StallError("frozen"),
                 watchdog.LEAVE_SECONDS,
-            ),  # a call is going on
+            ),  # a call of the session has not returned
         ):
             with mock.patch.object(watchdog.WatchedSession, "leave") as leave:
                 with self.assertRaises(type(error)):
@@ -297,7 +298,7 @@ class ControllerTest(parameterized.TestCase):
         self.assertRegex(self.lines[-1], said)
 
     @parameterized.parameters(
-        ("left", True, True, 3),  # by a chief that this one replaces
+        ("left", True, True, 3),  # dismissed by a chief that this one replaces
         ("lost", True, True, 3),
         ("there", True, True, 0),
         ("left", True, False, 0),

@@ -93,11 +93,13 @@ class HealthCheckTest(parameterized.TestCase):
     def test_whose_a_task_is(self):
         self.assertTrue(self.roll_call.is_ours(_WORKER))
         self.tasks.hello["cluster"] = {"worker": ["d:1", "w1:1"]}
-        self.assertTrue(self.roll_call.is_ours(_WORKER))  # as it said
+        # the answer of before holds until it is asked again
+        self.assertTrue(self.roll_call.is_ours(_WORKER))
         self.roll_call.ask([_WORKER])
         self.assertFalse(self.roll_call.is_ours(_WORKER))
         self.tasks.silent = {_SPEC.servers[0]: "frozen"}
-        self.assertTrue(self.roll_call.is_ours(_SPEC.servers[0]))  # it does not say
+        # a silent task counts as ours
+        self.assertTrue(self.roll_call.is_ours(_SPEC.servers[0]))
 
 
 class InParallelTest(absltest.TestCase):

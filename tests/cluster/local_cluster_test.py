@@ -33,14 +33,14 @@ class LocalClusterTest(absltest.TestCase):
 
     def test_nothing_reaches_the_tasks_nor_outlives_the_launcher(self):
         cluster = programs.LaunchedCluster(
-            f"--model={digit_runs.__file__}:small_model",  # which each task finds
+            f"--model={digit_runs.__file__}:small_model",  # each task finds the file
             "--num_batches=1000000",
             tasks="worker:1",
             data_dir=digit_runs.data_dir(),
         )
         self.addCleanup(cluster.kill)
         (port,) = re.findall(r":(\d+)\.$", cluster.line(r"worker 0 serves at"))
-        with self.assertRaises(OSError):  # the network is not this one
+        with self.assertRaises(OSError):  # the tasks have a network of their own
             socket.create_connection(("127.0.0.1", int(port)), 5)
         cluster.pid("worker")
         cluster.pid("controller")

@@ -12,7 +12,7 @@ from tests import in_process_cluster
 
 _STEPS = 4
 
-# What is trained: name -> (tasks of ps, model, options).
+# Name of a case -> (number of ps tasks, model, options).
 _CASES = {
     "parameter_server": (2, "dense", {}),
     "no_ps": (0, "dense", {}),

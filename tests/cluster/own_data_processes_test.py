@@ -65,7 +65,8 @@ class OwnDataOnClusterTest(digit_runs.Runs):
     @parameterized.parameters(False, True)
     def test_files_and_arrays_train_as_one_tower(self, between):
         """An in-graph cluster reads files, and clients also what Python has."""
-        flags = [_NET, "--num_warmup_batches=0", "--num_epochs=1.4"]  # a short batch
+        # the last batch is short
+        flags = [_NET, "--num_warmup_batches=0", "--num_epochs=1.4"]
         values = []
         data = (self._files, _ARRAYS) if between else (self._files,)
         for name in data:

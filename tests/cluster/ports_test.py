@@ -13,7 +13,7 @@ from absl.testing import absltest
 from tests.processes.programs import PATIENCE
 from towers.cluster import ports
 
-# Speaks first, as TensorFlow's server does, to all who come.
+# Sends the first byte to each client, as TensorFlow's server does.
 _TASK = """
 import socket
 server = socket.create_server(("127.0.0.1", 0))
@@ -52,7 +52,8 @@ class PortsTest(absltest.TestCase):
     def test_a_connection_to_itself_is_none(self):
         connected = socket.socket()
         connected.bind(("127.0.0.1", 0))
-        connected.connect(connected.getsockname())  # as it happens once in 14,000 times
+        # by chance it happens once in 14,000 times
+        connected.connect(connected.getsockname())
         host, port = connected.getsockname()
         with mock.patch.object(socket, "create_connection", lambda *_: connected):
             self.assertEqual(ports.refusal(f"{host}:{port}"), "Connection refused")
@@ -70,7 +71,7 @@ class PortsTest(absltest.TestCase):
             with mock.patch.object(socket, "create_connection", connect):
                 port = server.getsockname()[1]
                 self.assertIsNone(ports.refusal(f"127.0.0.1:{port}", 0.2))
-        # Its timeout is that of the first byte, too, which does not come.
+        # The timeout also holds for the first byte, which does not come.
         connect.assert_called_once_with(("127.0.0.1", port), 0.1)
 
     def _breaks(self, lines: ports.Lifelines, seconds: float) -> bool:
@@ -94,7 +95,8 @@ class PortsTest(absltest.TestCase):
             address = f"127.0.0.1:{server.getsockname()[1]}"
             with ports.Lifelines([address]) as lines:
                 server.accept()[0].close()
-                with server.accept()[0] as asked:  # whether it is still there
+                # it connects again to see whether the task is still there
+                with server.accept()[0] as asked:
                     asked.sendall(b"settings")
                 with server.accept()[0] as again:
                     self.assertFalse(self._breaks(lines, 0.5))

@@ -14,7 +14,8 @@ from absl.testing import parameterized
 from tests.processes.programs import ROOT
 from towers.cluster import private_network
 
-# Enters, listens, says where, connects to itself, says who it is, waits.
+# Enters the network, listens, prints the port, connects to itself, prints its user,
+# waits.
 _INSIDE = """
 import os, socket, sys
 from towers.cluster import private_network
@@ -54,7 +55,8 @@ class PrivateNetworkTest(parameterized.TestCase):
                 self.skipTest(process.stderr.read())
             port, *rest = words
             self.assertEqual(rest[:3], [str(os.getuid()), "lo", "127.0.0.1"])
-            self.assertNotEqual(int(process.stdout.readline()), 0)  # refused
+            # the connection was refused
+            self.assertNotEqual(int(process.stdout.readline()), 0)
             for address in ("127.0.0.1", socket.gethostname()):
                 with self.assertRaises(OSError):
                     socket.create_connection((address, int(port)), 5)
@@ -87,7 +89,8 @@ class PrivateNetworkTest(parameterized.TestCase):
         self.assertEqual(interfaces["lo"][0], "127.0.0.1")
         for address in itertools.chain(*interfaces.values()):
             kind = socket.AF_INET6 if ":" in address else socket.AF_INET
-            if address.startswith("fe80"):  # no address without its interface
+            # such an address needs the name of its interface
+            if address.startswith("fe80"):
                 continue
             with socket.socket(kind, socket.SOCK_STREAM) as listener:
                 listener.bind((address, 0))

@@ -9,7 +9,7 @@ from tests import digit_runs, in_process_cluster
 from towers.cluster import proxies
 from towers.layout import cluster_spec
 
-# A proxy that nobody runs.
+# The address of a proxy that does not run.
 _DEAD = "http://127.0.0.1:9"
 
 
@@ -37,7 +37,8 @@ class ProxiesTest(absltest.TestCase):
             else:
                 self.assertStartsWith(excepted, wanted)
             given.pop("no_grpc_proxy", None)
-            self.assertEqual(environment, given)  # downloads go as before
+            # the other settings, those for downloads, stay
+            self.assertEqual(environment, given)
 
     def test_tasks_reach_each_other(self):
         flags = [

@@ -20,7 +20,8 @@ from tests.processes.programs import ROOT
 from towers.cluster import messages, server
 from towers.layout import cluster_spec
 
-# Two tasks in one process; the chief asks everybody, then sends worker 0 away.
+# Two tasks in one process; the chief asks all tasks for their state, then dismisses
+# worker 0.
 _INSIDE = """
 import json, socket, threading, time
 from towers.cluster import private_network
@@ -132,7 +133,7 @@ class AbsenceTest(absltest.TestCase):
                 self.assertEqual(bool(absence()), bool(wanted))
             refusal[0] = ""
             self.assertEqual(absence(), "")
-            refusal[0] = "refused"  # once more, from now on
+            refusal[0] = "refused"  # worker 0 is refused again from now on
             self.assertEqual(absence(), "")
 
 
@@ -176,7 +177,8 @@ class ServerTest(absltest.TestCase):
         [said] = facts["interrupted"][1]
         self.assertStartsWith(said, "chief 0: stopped by SIGINT before training ended")
         self.assertRegex(facts["lines"][0], r"^worker 0 serves at 127.0.0.1:\d+\.$")
-        self.assertLen(facts["lines"], 1)  # in a private network nothing is exposed
+        # no warning of open ports in a private network
+        self.assertLen(facts["lines"], 1)
 
     def test_a_status_that_comes_during_a_look_is_obeyed_at_once(self):
         statuses, left, ends = queue.SimpleQueue(), threading.Event(), []

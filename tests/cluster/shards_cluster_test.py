@@ -26,7 +26,7 @@ from towers.session import loop
 v1 = tf.compat.v1
 
 STEPS = 4
-_BATCH = 8  # of all towers
+_BATCH = 8  # of all towers together
 _UPDATE = Update("momentum", Piecewise((0.05,)))
 
 ROWS, UNITS, LENGTH = 1001, 8, 3
@@ -113,7 +113,7 @@ def _together(spec, target: str, name: str) -> tuple[dict, graph.TrainGraph, lis
     size = _BATCH // (2 * towers * options.get("accumulate_steps", 1))
     options = graph.Options(batch_size=size, shards=shards, **options)
     train = graph.build(make(), source(), _UPDATE, placement=where, options=options)
-    v1.Session.reset(target, config=config)  # of other cases
+    v1.Session.reset(target, config=config)  # removes the variables of other cases
     with v1.Session(target, graph=train.graph, config=config) as session:
         loop.start(train, session, lambda session: None)
         loop.run(train, session, (), last_step=STEPS)
@@ -153,7 +153,7 @@ class ClusterTest(parameterized.TestCase):
         case = self.found[name]
         self.assertLess(case["difference"], 1e-5)
         self.assertNotEmpty(case["parts"])
-        # No tower asks another for anything.
+        # No tower reads from another.
         replicas = CASES[name][3] == _mode("replicated")
         if not replicas:
             self.assertEqual(self._crossed(name, "worker", "worker"), 0)
@@ -163,7 +163,7 @@ class ClusterTest(parameterized.TestCase):
 
     def test_rows_are_looked_up_on_the_task_that_has_them(self):
         back = self._crossed("rows", "ps", "worker")
-        # Each row of the step and the few weights of the dense layer, not the table.
+        # The rows that the step reads and the dense layer's few weights, not the table.
         rows = 4 * UNITS * LENGTH * _BATCH
         self.assertBetween(back, rows, rows + 1000)
         self.assertGreater(4 * ROWS * UNITS, 10 * back)
@@ -174,7 +174,7 @@ class ClusterTest(parameterized.TestCase):
     def test_each_way_the_parameters_once_per_worker(self, name):
         size = self.found[name]["trainable"]
         for source, other in (("ps", "worker"), ("worker", "ps")):
-            # Two workers; beside the variables a few scalars.
+            # The variables for each of two workers, and a few scalars.
             crossed = self._crossed(name, source, other)
             self.assertBetween(crossed, 2 * size, 2 * size + 200)
 

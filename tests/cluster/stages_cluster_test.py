@@ -15,7 +15,7 @@ v1 = tf.compat.v1
 _STEPS = 4
 _CUT = (2, 4)
 
-# Name -> towers, mode, pipeline: the stages of each on one worker, or on both.
+# Name -> towers, mode, pipeline.  A tower's stages are on one worker or on both.
 CASES = {
     "over both workers": (1, "parameter_server", Pipeline(2, 4, cut=_CUT)),
     "recomputed": (1, "replicated", Pipeline(2, 2, cut=_CUT, recompute="block")),

@@ -25,7 +25,7 @@ _EVALUATE = "--eval_during_training_at_specified_steps"
 _FLAGS = ("--model=tests.digit_runs:small_model", "--num_warmup_batches=0")
 _SAVING = (*_FLAGS, "--save_model_steps=10", "--max_ckpts_to_keep=0", "--stall_secs=2")
 
-# Clusters that are started by hand: in each another task is frozen, and never wakes.
+# Clusters started task by task; in each, another task is frozen for good.
 _FROZEN = """
 import json, signal, sys
 from tests import manual_tasks
@@ -176,7 +176,7 @@ class Disturbed(digit_runs.Runs):
         return ends_seen[1]
 
 
-# Classes, since pytest-xdist gives each as a whole to one of its processes.
+# Several classes, as pytest-xdist gives each class to one of its processes.
 class OneGraphTest(Disturbed):
     def _launch_and_disturb(self, *flags: str) -> int:
         """Kills and freezes tasks that a launcher started; returns the last step."""
@@ -196,7 +196,7 @@ class OneGraphTest(Disturbed):
         controller = cluster.pid("controller")
         os.kill(controller, signal.SIGSTOP)
         said = "no answer from the controller at 127.0.0.1:.*frozen"
-        # Whoever missed it since it was killed says nothing new.
+        # A task that already missed the killed controller prints nothing new.
         both = (rf"^\[\w+ \d\] \w+ \d: {said}", "^controller 0 is stopped and does")
         first = cluster.line("|".join(both))
         cluster.line(both[0] if re.search(both[1], first) else both[1])

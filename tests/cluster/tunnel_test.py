@@ -10,7 +10,7 @@ from tests.processes import machines, programs
 from tests.processes.machines import FIRST, SECOND
 from tests.processes.programs import ROOT
 
-# Port of each task -> where it runs.
+# Port of each task -> the machine that it runs on.
 _CONTROLLER, _PS, _WORKER_0, _WORKER_1 = 2222, 2223, 2224, 2225
 _TASKS = {_CONTROLLER: FIRST, _PS: FIRST, _WORKER_0: SECOND, _WORKER_1: SECOND}
 _FLAGS = {
@@ -21,7 +21,7 @@ _FLAGS = {
     "save_model_steps": 12,
 }
 
-# Writes what passes an interface into a file, until it is ended.
+# Writes all packets of an interface into a file, until it is ended.
 _LISTEN = """
 import socket, sys
 everything = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))
@@ -32,7 +32,7 @@ with open(sys.argv[2], "wb", buffering=0) as file:
         file.write(everything.recv(2**17))
 """
 
-# Shows the certificate in a folder, or none, and says what becomes of the connection.
+# Connects with the certificate in a folder, or with none, and prints the outcome.
 _CALL = """
 import socket, ssl, sys
 context = ssl.create_default_context(cafile=sys.argv[3] + "/authority.pem")
@@ -140,11 +140,12 @@ class TunnelTest(digit_runs.Runs):
         said = self._python(FIRST, _CONNECT, SECOND, str(_WORKER_0))
         self.assertIn("refused", said)
         said = self._python(SECOND, _CONNECT, SECOND, str(_WORKER_0))
-        self.assertIn("connected", said)  # it was there to be refused
+        # the task itself accepts, so the tunnel refused
+        self.assertIn("connected", said)
         mine, tls = os.path.join(self.keys, FIRST), str(_WORKER_0 + 10000)
         self.assertIn("answered", self._python(FIRST, _CALL, SECOND, tls, mine, mine))
         self.assertIn("refused", self._python(FIRST, _CALL, SECOND, tls, mine))
         other = os.path.join(self.create_tempdir(), "keys")
         subprocess.run([machines.SCRIPT, "keys", other, FIRST], check=True)
-        stolen = os.path.join(other, FIRST)  # of another authority
+        stolen = os.path.join(other, FIRST)  # signed by another authority
         self.assertIn("refused", self._python(FIRST, _CALL, SECOND, tls, mine, stolen))

@@ -76,7 +76,7 @@ class WatchedSessionTest(tf.test.TestCase):
         self.assertLen(asked, 3)
         for lasted, least in zip(asked, (0.2, 0.4, 0.6)):
             self.assertBetween(lasted, least, least + 10)
-        v1.Session(graph=graph).run(size)  # another session is free of it
+        v1.Session(graph=graph).run(size)  # another session is not affected
 
     def test_who_is_gone_ends_a_call_at_once_and_lets_none_begin(self):
         with tf.Graph().as_default() as graph:

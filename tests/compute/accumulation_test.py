@@ -10,7 +10,7 @@ from absl.testing import parameterized
 from models.model import Model
 from tests import trainer
 
-_ROWS = 24  # of a step, in every test
+_ROWS = 24  # rows of a step in each test
 
 
 def _made(towers: int, rounds: int, model: Model | None = None, **options):

@@ -29,7 +29,7 @@ class _Both:
         split = Split(shards)
         sizes = [size for _, size in split.ranges(classes)]
         kernels = tf.split(self.kernel, sizes, 0 if transposed else 1)
-        # One device is enough here; `stamping` gives each its own.
+        # One device is enough here; `copy_tower` assigns the devices.
         y = tf.matmul(self.x, self.kernel, transpose_b=transposed)
         if bias:
             y = tf.nn.bias_add(y, self.bias)
@@ -89,7 +89,8 @@ class ShardedClassifierTest(parameterized.TestCase):
     def test_who_is_among_the_best(self, classes, shards):
         with tf.Graph().as_default():
             both = _Both(classes, shards, transposed=False, bias=False, scale=0.0)
-            even = both.spread.in_top_k(both.labels, 1)  # all equal: all are best
+            # equal logits: each class is among the best
+            even = both.spread.in_top_k(both.labels, 1)
             both = _Both(classes, shards, transposed=False, bias=True, scale=1.0)
             pairs = [
                 [

@@ -49,14 +49,14 @@ class ConvolutionTest(parameterized.TestCase, tf.test.TestCase):
                 raise
             self.skipTest("TensorFlow has no such gradient in bfloat16 on this CPU")
         self.assertEqual(products, kinds)
-        # In bfloat16, the kernels are off by up to 2 %.
+        # The kernels of bfloat16 have an error of up to 2 %.
         wide = {"kind": "gpu", "dtype": tf.float32}
         exact, _ = self._gradients(x, filters, options, **wide)
         for value, by_kernel, by_float32, product in zip(
             actual, theirs, exact, products[::-1]
         ):
             wanted = by_float32 if product else by_kernel
-            # Numbers of 8 bits, added in float32 and then rounded to 8 bits.
+            # Numbers of 8 bits are added in float32, and the sum is rounded to 8 bits.
             bounds = {"rtol": 2**-7, "atol": 0.01 * abs(wanted).max()}
             arrays.assert_close(value, wanted, **bounds)
 

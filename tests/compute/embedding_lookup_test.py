@@ -120,7 +120,7 @@ class TrainTest(parameterized.TestCase):
         "parameter_server", "replicated", "distributed_replicated"
     )
     def test_towers_equal_one_that_reads_its_tables(self, mode):
-        # A tower that goes through rounds reads them.
+        # A tower with several rounds per step reads tables.
         one_tower = self._trained(1, accumulate_steps=1)
         rounds = trainer.Trainer(
             embedding_models.model(),

@@ -24,7 +24,7 @@ from towers.session import device_loop, mean_check, replicas, summary
 
 v1 = tf.compat.v1
 
-# Those that call functions have none of their own; control flow is taken apart.
+# Calls of functions have no kernel, and control flow is lowered.
 _CALLS = ("PartitionedCall", "StatefulPartitionedCall", "While", "StatelessWhile", "If")
 
 

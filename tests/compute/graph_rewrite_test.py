@@ -70,7 +70,7 @@ class GraphRewriteTest(absltest.TestCase):
             tf.identity(tf.shape(x, tf.int64), "y")
             tf.identity(tf.raw_ops.Shape(input=x, out_type=tf.int64), "z")
         kinds = [node.op for node in _compact(graph, ["y:0", "z:0"]).node]
-        # `tf.shape` itself folds a static shape, the operation does not.
+        # `tf.shape` folds a static shape; the operation does not.
         assert kinds.count("Shape") == 1
 
     def test_outputs_and_what_others_wait_for_stay(self):

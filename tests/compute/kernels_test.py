@@ -21,7 +21,8 @@ class KernelsTest(parameterized.TestCase, tf.test.TestCase):
         x = np.concatenate([rare, np.random.default_rng(0).normal(size=250)])
         with tf.Graph().as_default() as graph, v1.Session() as session:
             x, dy = tf.constant(x, dtype), tf.constant(np.linspace(-9, 9, 256), dtype)
-            dy += tf.zeros([256], dtype)  # else a constant, which nothing overwrites
+            # no constant, as a constant's buffer is never reused
+            dy += tf.zeros([256], dtype)
             with kernels.gradients(kind=kind, dtype=dtype):
                 y = tf.nn.relu(x)
             [dx] = tf.gradients(y, [x], dy)
@@ -177,7 +178,7 @@ class KernelsTest(parameterized.TestCase, tf.test.TestCase):
             with v1.Session() as session:
                 y, dx = session.run([y, dx])
         self.assertEqual(formats, [b"NHWC" if apart else data_format.encode()])
-        # Each output's weight goes back to the input that it is.
+        # The gradient of an output goes to the input that is its maximum.
         wanted = np.zeros(x.size)
         np.add.at(wanted, y.astype(int).ravel(), np.arange(y.size))
         there = dx.transpose(0, 2, 3, 1) if turned else dx

@@ -83,7 +83,7 @@ class SplitByDeviceTest(absltest.TestCase):
         )
         for part in parts:
             self.assertEqual({node.device for node in part.graph_def.node}, {""})
-        # What it only waits for it is given, too.
+        # The inputs include what the part only waits for.
         self.assertEqual(parts[-1].inputs, ("square:0", "total:0", "x:0"))
 
     def test_constants_may_be_wanted_and_are_where_they_are_read(self):

@@ -15,7 +15,7 @@ from towers.variable_update.modes import VARIABLE_UPDATES
 
 v1 = tf.compat.v1
 
-_WIDE = (512, 256)  # of weights that are large enough
+_WIDE = (512, 256)  # a matrix large enough for factors
 _PS = "/job:ps/task:0/device:CPU:0"
 _GPU = "/job:worker/task:0/device:GPU:0"
 _TAKES = [n for n, m in VARIABLE_UPDATES.items() if "sufficient_factors" in m.reads]
@@ -58,22 +58,22 @@ class SufficientFactorsTest(parameterized.TestCase):
         self.enter_context(tf.Graph().as_default())
 
     @parameterized.parameters(
-        # On one CPU, a tower's as large as its gradient, or larger.
+        # On one CPU: a tower's factors against the size of its gradient.
         dict(rows=170, count=4),
         dict(rows=171, count=4, taken=False),
-        # On other devices, those of all towers together.
+        # On other devices: the factors of all towers together.
         dict(rows=42, count=4, to=_PS),
         dict(rows=43, count=4, to=_PS, taken=False),
         dict(rows=42, count=4, device=_GPU),
         dict(rows=43, count=4, device=_GPU, taken=False),
-        # A single tower's is neither added nor sent, unless there is a network.
+        # A single tower's gradient is neither added nor sent, except over a network.
         dict(rows=4, count=1, taken=False),
         dict(rows=4, count=1, to=_PS),
-        # A CPU takes its time for what GPUs make fast.
+        # On a CPU the products take longer than on GPUs.
         dict(rows=32, count=2, device=_GPU, to=_PS),
         dict(rows=33, count=2, device=_GPU, to=_PS, taken=False),
         dict(rows=33, count=2, device=_GPU, to=_PS.replace("CPU", "GPU")),
-        # Of unknown size.
+        # A batch of unknown size.
         dict(rows=None, count=2, taken=False),
     )
     def test_where_they_are_less(self, rows, count, *, to="", taken=True, **how):
@@ -207,7 +207,8 @@ class TrainedTest(parameterized.TestCase):
                     [isinstance(gradient, Factors) for gradient in tower.gradients]
                     for tower in training.train.towers
                 ]
-                # On one device, an asynchronous tower's are neither added nor sent.
+                # On one device, gradients of asynchronous towers are neither added nor
+                # sent.
                 as_factors = taken and together
                 self.assertEqual({sum(flags) for flags in kinds}, {int(as_factors)})
                 if as_factors:

@@ -44,7 +44,8 @@ class SummariesTest(parameterized.TestCase):
         with tf.Graph().as_default():
             elsewhere = v1.summary.scalar("a", tf.ones([]))
         with tf.Graph().as_default() as graph:
-            v1.add_to_collection(key, elsewhere)  # of an earlier block's graph
+            # a summary of an earlier block's graph
+            v1.add_to_collection(key, elsewhere)
             v1.add_to_collection(key, v1.placeholder(tf.string))
             v1.add_to_collection(key, tf.raw_ops.MergeSummary(inputs=[["b"], ["c"]]))
             self.assertEmpty(summaries.collect(graph))

@@ -30,7 +30,8 @@ class JoinsTest(parameterized.TestCase):
                 sync_batch_norm.JOINS["moments"]([tf.constant(part) for part in parts])
             )
         np.testing.assert_allclose(mean, rows.mean(0), rtol=1e-6)
-        # Squares of means of 1000 would leave no digit of variances of 1.
+        # With means of 1000, the difference of squares would have no digit of variances
+        # of 1.
         np.testing.assert_allclose(variance, rows.var(0), rtol=1e-3)
 
     def test_a_mean(self):
@@ -76,7 +77,7 @@ class ExchangesTest(parameterized.TestCase):
                 x = tf.constant(batch)
                 moments = tf.stack(tf.nn.moments(x, [0]))
                 mean, variance = tf.unstack(joined.moments(moments))
-                # Each batch has half of the loss.
+                # Each batch adds half of the loss.
                 share = (tf.reduce_sum(mean**2) + tf.reduce_sum(variance**3)) / 2.0
                 owns.append(moments)
                 gradients.append(tf.gradients(share, x)[0])

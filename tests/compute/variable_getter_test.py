@@ -162,7 +162,7 @@ class VariablesTest(absltest.TestCase):
     def test_sharing_what_is_not_there(self):
         with self.assertRaisesRegex(ValueError, "'a' is to be shared, and there is"):
             self._get(self._variables({}), "a", [2], reuse=True)
-        # Evaluation shares what training made.
+        # Evaluation shares the variables of training.
         evaluated = variable_getter.VariablePlaceholders(
             lambda *_, **__: None, {}, first=False
         )

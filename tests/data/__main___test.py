@@ -51,7 +51,8 @@ class MainTest(parameterized.TestCase):
         status, text = _shown("shakespeare", "--count=1")
         self.assertEqual(status, 0, text)
         self.assertIn("features: int32 [64]", text)
-        self.assertRegex(text, r"features: \[ *70 105 114 ")  # First Citizen
+        # the first characters of Shakespeare: First Citizen
+        self.assertRegex(text, r"features: \[ *70 105 114 ")
 
     def test_data_of_a_user(self):
         status, text = _shown(f"{_HERE}:data", "--split=validation")

@@ -55,7 +55,7 @@ class ImageWindowsTest(parameterized.TestCase, tf.test.TestCase):
                 reduce(images, axis=(1, 2), keepdims=True) / 127.5 - 1
                 for reduce in (np.min, np.max)
             )
-            self.assertTrue(np.all(features >= low - 1e-4))  # NaN is not, either
+            self.assertTrue(np.all(features >= low - 1e-4))  # fails for NaN, too
             self.assertTrue(np.all(features <= high + 1e-4))
             for axis, size in ((1, height), (2, width)):
                 if size == 1:
@@ -78,7 +78,7 @@ class ImageWindowsTest(parameterized.TestCase, tf.test.TestCase):
             )
         )
         rows, columns = y[:, :, 0, 0], y[:, 0, :, 1]
-        self.assertAllClose(y[..., 2], np.ones((count, 16, 16)))  # no pixel outside
+        self.assertAllClose(y[..., 2], np.ones((count, 16, 16)))  # no pixel is outside
         for lines in (rows, columns):
             self.assertAllClose(np.diff(lines, 2), np.zeros((count, 14)), atol=1e-3)
         tall = rows[:, -1] - rows[:, 0] + 1

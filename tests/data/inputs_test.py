@@ -267,7 +267,7 @@ class GetTest(parameterized.TestCase, tf.test.TestCase):
             content.seek(3000)
             content.write(b"damage")
         damaged = inputs.get("digits", Request(shape=(8, 8, 1), data_dir=folder))
-        if damage in ("remove", "folder"):  # while it is trained on
+        if damage in ("remove", "folder"):  # while a run reads it
             os.remove(file)
         if damage == "folder":
             os.mkdir(file)

@@ -23,7 +23,7 @@ class MemoryCheckTest(parameterized.TestCase):
         self._check(prefetch=1, limits=[_limit(just)])
         with self.assertRaises(ValueError):
             self._check(prefetch=1, limits=[_limit(2 * just), _limit(just - 1)])
-        self._check(batch=2**29 - 1)  # for all that is known
+        self._check(batch=2**29 - 1)  # nothing is known to be too large
 
     @parameterized.parameters(
         (dict(rounds=_LARGE), "accumulate_steps=2147483647: .* 274877906816 examples"),

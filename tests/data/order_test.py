@@ -39,7 +39,7 @@ class EpochOrderTest(parameterized.TestCase, tf.test.TestCase):
         numbers = _read(np.arange(1000) + 30 * n - 500, n)
         self.assertLen(np.unique(numbers), 1000)
         self.assertAllInRange(numbers, 0, n - 1)
-        # Neighbours are far from one another, as in a permutation: n / 3 on average.
+        # The distance of neighbours is n / 3 on average, as in a random permutation.
         self.assertAllInRange(np.abs(np.diff(numbers)).mean() / n, 0.30, 0.37)
 
     def test_numbers_come_to_each_place_alike(self):
@@ -52,5 +52,6 @@ class EpochOrderTest(parameterized.TestCase, tf.test.TestCase):
         ):
             counts = np.bincount(what, minlength=n)[1:]
             mean = counts.mean()
-            # Chi-squared by its degrees of freedom, 48: 1.8 is passed once in 2,000.
+            # Chi-squared divided by its 48 degrees of freedom exceeds 1.8 once in 2,000
+            # cases.
             self.assertLess(np.mean((counts - mean) ** 2 / mean), 1.8)

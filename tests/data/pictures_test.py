@@ -193,7 +193,7 @@ class PicturesTest(parameterized.TestCase, tf.test.TestCase):
             lambda: (colours(image), colours(image, 1), colours(grey))
         )
         self.assertNotAllClose(last, image, atol=0.02)
-        if not in_yiq:  # where it is linear, as the contrast is
+        if not in_yiq:  # between the bounds the change of contrast is linear
             self.assertNotAllClose(last, second, atol=1e-3)
         self.assertAllInRange(last, 0, 1)
         self.assertAllClose(of_grey, np.repeat(of_grey[..., :1], 3, -1), atol=2e-3)

@@ -136,7 +136,7 @@ class PreprocessingTest(parameterized.TestCase, tf.test.TestCase):
         padded = np.pad(x, [(0, 0), (4, 4), (4, 4), (0, 0)])
         seen = set()
         for image in pixels:
-            # The middle is never padding, and tells where the window lies.
+            # The middle is never padding, and shows where the window is.
             row, left, right = image[16, 16, 0], image[16, 16, 1], image[16, 17, 1]
             mirrored = right < left
             top = row + 3 - 16

@@ -30,7 +30,7 @@ class RatingsTest(parameterized.TestCase, tf.test.TestCase):
         items = sorted({item for _, item, _ in rated})
         cls.num_items = len(items)
         cls.rated = [[] for _ in users]
-        for user, item, _ in rated:  # in order of time
+        for user, item, _ in rated:  # rows are in the order of time
             cls.rated[users.index(user)].append(items.index(item))
 
     def setUp(self):
@@ -62,7 +62,7 @@ class RatingsTest(parameterized.TestCase, tf.test.TestCase):
         self.assertNotEqual(*drawn)
 
     def test_validation(self):
-        for _ in range(2):  # the second time the file is there
+        for _ in range(2):  # the second time it finds the file
             source = inputs.get("films", self.request, training=False)
             self.assertEqual(
                 (source.num_examples, source.features.shape), (USERS, (100, 2))

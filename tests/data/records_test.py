@@ -12,7 +12,7 @@ from towers.data import records
 
 v1 = tf.compat.v1
 
-# Red and green pixels, and then another picture of them.
+# A picture of red and green pixels, then another one.
 _PIXELS = [[[10, 200, 30], [250, 0, 90]]]
 _ANIMATED_GIF = base64.b64decode(
     "R0lGODdhAgABAIEAAArIHvoAWgAAAAAAACwAAAAAAgABAAAIBQABBAgIACH5BAEAAAIALAAAAAACAAEA"

@@ -50,6 +50,6 @@ class TotalWeightsTest(tf.test.TestCase):
             batches = [source.Batch((), (), w, tf.constant(0)) for w in weights]
             feed = source.Feed(batches, tf.no_op(), [tf.no_op()] * 2)
             first, second = feed.total_weights(joined=True)
-            self.assertIs(first, second)  # a step computes it once
+            self.assertIs(first, second)  # computed once per step
             self.assertAllEqual(first, 2.5)
             self.assertAllEqual(tf.stack(feed.total_weights(joined=False)), [2.0, 0.5])

@@ -122,7 +122,7 @@ class StreamTest(parameterized.TestCase, tf.test.TestCase):
 
     @parameterized.parameters(0, 7, 23)
     def test_old_checkpoints_have_the_order_of_permutations(self, position):
-        # What commit 93da081 read, of four epochs of ten.
+        # The order of commit 93da081, four epochs of ten examples.
         written = [3, 4, 1, 7, 2, 6, 8, 9, 5, 0, 4, 5, 0, 2, 6, 1, 9, 8, 7, 3]
         written += [3, 4, 1, 9, 5, 7, 2, 6, 0, 8, 0, 4, 6, 3, 1, 7, 8, 2, 5, 9]
         examples = _stream(_numbered(10), in_memory=True)
@@ -191,7 +191,8 @@ class StreamTest(parameterized.TestCase, tf.test.TestCase):
         )
         whole, rest = _read(stream, 3), _read(stream, 2, position=4)
         self.assertAllEqual(rest[0], whole[0][4:])
-        self.assertNotAllEqual(whole[0][0], whole[0][8])  # anew in the next epoch
+        # shuffled anew in the next epoch
+        self.assertNotAllEqual(whole[0][0], whole[0][8])
 
     def test_both_ways_hold_the_same_examples_and_distort_them_alike(self):
         images = np.random.default_rng(0).integers(0, 256, (6, 32, 32, 3), np.uint8)
@@ -202,10 +203,12 @@ class StreamTest(parameterized.TestCase, tf.test.TestCase):
             for memory, augment in ((True, False), (True, True), (False, True))
         )
         self.assertNotAllEqual(plain[0], distorted[0])
-        self.assertNotAllEqual(distorted[0][:6], distorted[0][6:])  # anew per epoch
+        # distorted anew in each epoch
+        self.assertNotAllEqual(distorted[0][:6], distorted[0][6:])
         for part, other in zip(distorted, decoded):
             self.assertAllEqual(part, other)
-        for memory in (True, False):  # an example's own, wherever a step begins
+        # the draws belong to an example, wherever a step begins
+        for memory in (True, False):
             stream = _stream(images, in_memory=memory, augment=True, **options)
             later = _read(stream, 2, position=3)
             self.assertAllEqual(later[0], distorted[0][3:11])

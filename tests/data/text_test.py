@@ -111,7 +111,7 @@ class BytesTest(TextTestCase):
             starts = np.arange(0, 6 * count, 6) % 256
             self.assertAllEqual(np.sort(epoch), np.sort(starts))
         self.assertNotAllEqual(*epochs)
-        # From anywhere, and for any layout of towers, the stream is the same.
+        # The stream is the same from each position and for each layout of towers.
         for layout in ("1x12", "two_hosts"):
             again = batch_reader.read(source, 3, layout=layout, position=60)
             self.assertAllEqual(again[0], features[60:96])
@@ -184,7 +184,7 @@ class FindTest(TextTestCase):
 
     def test_a_tfds_data_set_is_one_text_with_a_line_for_each_example(self):
         request = _request(4, data_dir=os.fspath(self.folder))
-        for _ in range(2):  # the second time it is there
+        for _ in range(2):  # the second time it finds the file
             records = text.find("notes", request, splits=("train",))
             self.assertEqual(records.name, "notes/1.0.0")
             content = pathlib.Path(records.path).read_bytes()

@@ -71,7 +71,7 @@ class WorkerPoolTest(absltest.TestCase):
         self.assertLen(results, 8)
         with self.assertRaisesRegex(SourceError, r"source\[40\] failed: KeyError"):
             pool.rows(np.array([40]))
-        self.assertLen(pool.rows(np.array([41]))[0], 1)  # and goes on
+        self.assertLen(pool.rows(np.array([41]))[0], 1)  # the other processes go on
 
     def test_workers_start_without_tensorflow(self):
         pool = worker_pool.WorkerPool(

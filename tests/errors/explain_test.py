@@ -79,7 +79,7 @@ class ExplainTest(tf.test.TestCase):
             explain.sentence(error),
             "a tf.numpy_function of the model calls a function that is gone .* module$",
         )
-        # No definition helps where the function is in another process.
+        # The definition does not help if the function is in another process.
         for where in (
             "From /job:worker/task:0:\n",
             "\n==\nUNKNOWN: From /job:ps/task:0:\n",
@@ -91,7 +91,7 @@ class ExplainTest(tf.test.TestCase):
             )
 
     def test_out_of_memory(self):
-        # In TensorFlow's words; the real thing takes it 10 s of retries.
+        # TensorFlow's message; a real failure takes 10 s of retries.
         error = tf.errors.ResourceExhaustedError(
             None, None, "{{node x}} OOM when allocating tensor with shape[9,9]\nmore"
         )
@@ -120,7 +120,7 @@ class ExplainTest(tf.test.TestCase):
         self.assertRegex(explain.reason(text), "^FIFOQueue .* is closed and has")
         several = "2 root error(s) found.\n  (0) ABORTED: gone\n  (1) ABORTED: gone"
         self.assertEqual(explain.reason(several), "gone")
-        # As tasks tell of each other.
+        # As tasks report each other.
         for task in ("From /job:ps/replica:0/task:0:", "=====\nFrom /job:ps/task:0:"):
             text = f"{task}\nSocket closed\n====="
             self.assertEqual(explain.reason(text), "Socket closed")
@@ -144,7 +144,7 @@ class ExplainTest(tf.test.TestCase):
         self.assertStartsWith(
             explain.cause(caught.exception), "Unsuccessful TensorSliceReader"
         )
-        # A controller's session tells of itself as of any other task.
+        # A controller's session reports its own task as any other.
         text = "From /job:chief/replica:0/task:0:\n/x/model; No space left on device"
         full = tf.errors.ResourceExhaustedError(None, None, text)
         self.assertEqual(explain.cause(full), "/x/model; No space left on device")
@@ -172,11 +172,11 @@ class ExplainTest(tf.test.TestCase):
                 explain.sentence(_error(look_up(scope))),
                 rf"^operation {place} failed: indices = 5 is not in \[0, 2\); mend",
             )
-        # What is in no tower is not the model's.
+        # An operation in no tower does not belong to the model.
         self.assertIsNone(explain.sentence(_error(look_up("input"))))
 
     def test_an_operation_of_a_stage_that_fails(self):
-        # In TensorFlow's words, of which it chooses one or the other.
+        # TensorFlow's message has one form or the other.
         failed = tf.errors.InvalidArgumentError(
             None,
             None,

@@ -87,13 +87,13 @@ class LockTest(parameterized.TestCase):
         with self.assertRaisesRegex(lock.HeldError, "process 1 on elsewhere since n"):
             held.renew()
         held.release()
-        self.assertTrue(os.path.exists(self.note))  # the other's
+        self.assertTrue(os.path.exists(self.note))  # the other process's file
 
     def test_a_note_that_was_deleted_is_written_again(self):
         _no_locks(self, "platform")
         held = lock.Lock(self.root)
         os.remove(self.note)
-        self.assertFalse(held.renew())  # it is the same folder
+        self.assertFalse(held.renew())  # both paths name the same folder
         self.assertTrue(lock.is_held(self.root))
         held.release()
 

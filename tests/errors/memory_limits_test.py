@@ -57,7 +57,7 @@ class LimitsTest(parameterized.TestCase):
             if limit.name.startswith("/")
         ]
 
-    # What a process could have beside its limit: swap, less what it has already.
+    # Memory beyond the limit: swap, less what the process already uses.
     _BESIDE = (300 - 40) * 1024
 
     def test_version_2_of_the_group_and_those_above(self):
@@ -72,7 +72,7 @@ class LimitsTest(parameterized.TestCase):
         self.assertEqual(
             self._found(),
             [
-                # The kernel slows down what has more, but does not end it.
+                # The kernel slows a process above this limit down, and does not end it.
                 ("a/b/memory.high", None, 2 * _MB),
                 ("a/memory.max", 4 * _MB + self._BESIDE, int(2.5 * _MB)),
             ],

@@ -135,7 +135,7 @@ class ChecksTest(parameterized.TestCase):
             self._places(train_dir=there, eval_dir="e", **flags),
             [(there,), ("eval_dir", "e")],
         )
-        # Who trains may be about to make it.
+        # A training process may be about to make it.
         missing = f"{there}/not"
         self.assertEqual(self._places(train_dir=missing, **flags), [(missing,)])
 

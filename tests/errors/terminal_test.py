@@ -14,7 +14,7 @@ from absl.testing import parameterized
 from tests.processes.programs import ROOT
 from towers.errors import terminal
 
-# Prints after the hangup.
+# Prints after the terminal hangs up.
 _CHILD = """
 import os, signal, sys, time
 from towers.errors.terminal import Terminal

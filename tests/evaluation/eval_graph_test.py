@@ -87,7 +87,7 @@ class EvaluateTest(parameterized.TestCase):
         with mock.patch.object(
             source, "feed", functools.partial(source.feed, stage=True)
         ):
-            # What waits for a batch that never comes cannot be cancelled, only left.
+            # A thread that waits for a batch that never comes cannot be cancelled.
             ends: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
 
             def check():
@@ -126,7 +126,7 @@ class EvaluateTest(parameterized.TestCase):
                     built, session, 5, progress=lambda *call: calls.append(call)
                 )
                 second = eval_graph.run(built, session, 6)
-                # Without an initializer.
+                # A variable without an initializer.
                 begun = built._replace(feed=built.feed._replace(initializer=None))
                 for _ in range(2):
                     third = eval_graph.run(begun, session, 7, follows=True)

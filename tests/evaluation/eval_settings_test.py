@@ -23,7 +23,7 @@ class EvaluationTest(parameterized.TestCase):
         dict(eval_at_end=True, num_eval_batches=3),
         dict(eval=True, eval_split="train"),
         dict(eval_during_training_every_n_steps=5, eval_at_end=False, eval_dir="/d"),
-        # The evaluator of the cluster reads them, too.
+        # A cluster's evaluator reads them, too.
         dict(shared=True, num_eval_batches=3),
         dict(shared=True, eval_interval_secs=3),
         dict(eval=True, eval_interval_secs=3),

@@ -247,7 +247,7 @@ class WatchTest(digit_runs.Runs):
 
         def wait(seconds, over):
             self.assertFalse(over())
-            if not looks:  # the first time nothing, but a checkpoint
+            if not looks:  # at the first look a checkpoint appears
                 for suffix in (".index", ".data-00000-of-00001"):
                     name = f"model.ckpt-46{suffix}"
                     shutil.copy(f"{self.trained}/{name}", f"{self.directory}/{name}")
@@ -302,7 +302,7 @@ class WatchTest(digit_runs.Runs):
                 f"Nobody trains in {self.directory}, whose lock is free: waiting 14 s"
             )
             self.assertEqual(lines, [f"{said} for a run to go on."])
-            with output_paths.held("", self.directory):  # started again
+            with output_paths.held("", self.directory):  # the evaluator starts again
                 self.assertEqual(look(130.0), "")
             self.assertEqual([look(131.0), look(160.0)], ["", ""])
             self.assertStartsWith(look(161.0), "nobody trains in")
@@ -316,7 +316,7 @@ class WatchTest(digit_runs.Runs):
         with output_paths.held("", self.directory):
             self.assertEqual(absent(), "")
         self.assertEqual(absent(), "")
-        self.assertStartsWith(absent(), "nobody trains in")  # as it was there
+        self.assertStartsWith(absent(), "nobody trains in")  # a run was there before
 
     def test_waiting(self):
         slept = []

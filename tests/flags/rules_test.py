@@ -48,7 +48,7 @@ class RowsTest(parameterized.TestCase):
         if why:
             self.assertRegex(why, r"^[,;] .*[^.]$")
         if relation == rules.NEEDS:
-            # What the default would do has another value.
+            # The default's effect has a value of its own.
             without = {term.name: "another" for term in others if term.value}
             self.assertEqual(_check(flag, others=without).count(self._said(row)), 1)
             for other in others:

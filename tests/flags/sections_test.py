@@ -101,11 +101,11 @@ class SectionsTest(parameterized.TestCase):
                 # The help is one phrase.
                 self.assertRegex(flag.text, r"^[^\n]{8,}[^.]$")
                 self.assertNotIn("  ", flag.text)
-                # It says what no value stands for.
+                # The help says what happens without a value.
                 self.assertEqual(bool(flag.unset), flag.default in (None, ()))
-                # Every number has a bound.
+                # Each number has a bound.
                 self.assertEqual(flag.must is not None, flag.kind in (int, float))
-                # The default is admitted.
+                # The default is among the choices.
                 self.assertEqual(flag.problem(flag.default), "")
 
     def test_the_command_without_flags_trains_lenet_in_one_tower(self):

@@ -73,7 +73,7 @@ class TableTest(parameterized.TestCase):
                     try:
                         settings = parsed(f"--{name}={value}")
                     except parse.UsageError as error:
-                        # It needs another, or does not go with the default of one.
+                        # The flag needs another, or does not go with another's default.
                         self.assertRegex(str(error), "needs|does not go|Horovod")
                     else:
                         self.assertNotEqual(settings[name], row.default)

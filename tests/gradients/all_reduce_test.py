@@ -104,7 +104,7 @@ class AllReduceTest(parameterized.TestCase):
         with tf.Graph().as_default() as graph:
             all_reduce.tree([tf.ones([64])] * 4, devices, 2)
             added = [op.device for op in graph.get_operations() if "Add" in op.type]
-        # Two additions as the root of one half, and one for the other half.
+        # Two additions as the root of one half, one in the other half.
         self.assertEqual([added.count(device) for device in devices], [3, 0, 3, 0])
 
     def test_the_shards_are_summed_on_the_devices_in_turn(self):

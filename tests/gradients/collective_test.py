@@ -42,7 +42,7 @@ class CollectiveTest(parameterized.TestCase):
         ones = np.arange(num_towers, dtype="f4")[:, None]
         with tf.Graph().as_default() as graph, _session(num_towers) as session:
             options = dict(num_shards=num_shards, wire=Wire(dtype))
-            # Many at a time, as a model has variables.
+            # As many at a time as a model has variables.
             tensors = [_reduced(values, **options) for _ in range(8)]
             tensors.append(_reduced(ones, **options))
             *actual, last = _run(session, tensors)

@@ -107,7 +107,8 @@ class ReductionTest(parameterized.TestCase):
                     shares.append(tf.ones([size]))
             reduce = reduction.from_spec("hierarchical", ["/device:CPU:0"] * count)
             sums = reduce(shares, towers)
-            between = {True: 0, False: 0}  # elements to the upper half, and back
+            # elements are sent to the upper half, and back
+            between = {True: 0, False: 0}
             sent = set()
             for op in graph.get_operations():
                 for tensor in op.inputs:
@@ -208,7 +209,7 @@ class MeanTest(parameterized.TestCase):
             self.assertEqual(
                 graph_test_case.crossing(graph), {"ps/0": 2 * num_bytes * 60}
             )
-            # From a tower to its host it is the 16 bits of its compute.
+            # A tower sends its host the 16 bits that it computed.
             to_hosts = {
                 tensor.dtype
                 for op in graph.get_operations()

@@ -108,7 +108,7 @@ class TransfersTest(absltest.TestCase):
         case = self.found["float32"]
         for first, second, size in (
             ("ps", "worker", case["trainable"]),
-            ("worker", "ps", case["variables"]),  # batch statistics, too
+            ("worker", "ps", case["variables"]),  # with batch statistics
         ):
             # Two workers, of two towers each; beside the variables a few scalars.
             crossed = self._crossed("float32", first, second)
@@ -185,7 +185,7 @@ class BringTest(absltest.TestCase):
 
     def test_a_bundle_is_no_larger_than_so_much(self):
         with tf.Graph().as_default():
-            _, there = self._bring(*[2**15] * 17)  # of which 8 make a megabyte
+            _, there = self._bring(*[2**15] * 17)  # 8 of them are a megabyte
             senders = self._senders(there)
             counts = [senders.count(x) for x in sorted(set(senders))]
             self.assertCountEqual(counts, [8, 8, 1])
@@ -380,7 +380,7 @@ class WireTest(parameterized.TestCase):
                 "copied": wire.copy(tensor, _HERE, _THERE),
                 "rounded": wire.rounded(tensor, _HERE),
                 "spread": wire.spread(tensor, _HERE, [_HERE, _THERE]),
-                # A second hop of what is rounded takes nothing more off.
+                # Sending rounded values once more rounds nothing.
                 "on": wire.carry(wire.rounded(tensor, _HERE), _HERE, _THERE),
             }
             kept = wire.carry(tensor, _HERE, _HERE), wire.copy(tensor, _HERE, _HERE)

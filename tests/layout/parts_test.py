@@ -121,7 +121,7 @@ class PartsTest(parameterized.TestCase):
             wanted, actual = whole.values(), cut.values()
             self.assertEqual(set(actual), set(wanted))
             for name, value in wanted.items():
-                # A part's last elements are not in the same vector registers.
+                # The last elements of a part are computed with other vector registers.
                 bound = 1e-6 * np.abs(value).max() if step else 0.0
                 arrays.assert_close(
                     actual[name], value, rtol=0.0, atol=bound, name=name

@@ -178,7 +178,7 @@ class PlacementTest(parameterized.TestCase):
         self.assertLen(placed.hosts, 2)
         self.assertEqual(placed.devices, tuple(names))
         self.assertEqual(placement.session_config(placed).device_count["CPU"], 6)
-        # Variables that are on the host are there for all stages.
+        # Variables on the host are there for all stages.
         self.assertEqual(placed.homes, [("/device:CPU:0",)] * 3)
 
     def test_variables_on_the_stages_that_read_them(self):

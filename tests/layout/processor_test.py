@@ -18,7 +18,7 @@ class ProcessorTest(parameterized.TestCase):
             with mock.patch.object(os, "sched_getaffinity"):
                 del os.sched_getaffinity  # as on macOS
                 self.assertEqual(processor.cores(), 7)
-                os.sched_getaffinity = None  # for the patch to take away
+                os.sched_getaffinity = None  # so that the patch can remove it
 
     @parameterized.parameters(
         ("fpu avx2", True, True),

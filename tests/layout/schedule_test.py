@@ -211,7 +211,7 @@ class NumbersTest(parameterized.TestCase):
         group = stages if chunks > 1 else 1
         for m in range(count, count + 3 * group, group):
             self.assertGreaterEqual(schedule.busy_share(stages, m, chunks), 0.95)
-        self.assertEqual(count % group, 0)  # full groups, as it takes many
+        self.assertEqual(count % group, 0)  # full groups, of which it needs many
         for m in range(1, count):
             self.assertLess(schedule.busy_share(stages, m, chunks), 0.95)
 

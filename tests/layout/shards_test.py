@@ -59,9 +59,9 @@ class SplitsTest(absltest.TestCase):
         both = dict.fromkeys(("words", "last/offset"), Split(2, 0, True))
         self.assertEqual(self._splits(2, 1, outputs=y), both)
         self.assertEqual(self._splits(1, 2, outputs=y), both)
-        # Where tables are on ps tasks, the rows alone are cut.
+        # With tables on ps tasks, only the rows are cut.
         self.assertEqual(self._splits(1, 2, True, outputs=y), {"words": Split(2)})
-        # Columns of a table are no rows.
+        # A table cut by columns has no rows.
         self.nn.products = [Product(y, x, self.table, bias, transposed=False)]
         self.assertEqual(self._splits(1, 2, outputs=y), {"words": Split(2)})
 

@@ -39,7 +39,7 @@ class PipelineTest(parameterized.TestCase):
     @parameterized.parameters(
         (lambda order: order[:1], "stage 1 does not run forward of micro-batch 0 "),
         (
-            # Nothing waits for the last micro-batch to be back.
+            # No stage waits for the last micro-batch to return.
             lambda order: [order[0][:-1], order[1]],
             "stage 0 does not run backward of micro-batch 3 through chunk 0",
         ),

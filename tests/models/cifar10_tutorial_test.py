@@ -48,7 +48,8 @@ class Cifar10TutorialTest(absltest.TestCase):
         self.assertLen(values, 10)
         for (layer, deviation), bias in zip(kernels.items(), biases):
             kernel = values[f"{layer}/kernel"]
-            # Cut off at two standard deviations, a normal has 0.88 of its deviation.
+            # A normal distribution cut off at two deviations keeps 0.88 of its
+            # deviation.
             self.assertAlmostEqual(kernel.std() / deviation, 0.88, delta=0.02)
             self.assertLessEqual(abs(kernel).max(), 2.0001 * deviation)
             np.testing.assert_allclose(values[f"{layer}/bias"], bias)

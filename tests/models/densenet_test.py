@@ -25,7 +25,7 @@ class DensenetTest(parameterized.TestCase):
             nn = layers.Layers(training=True, num_classes=10)
             model.run(tf.zeros([1, 32, 32, 3]), nn)
         convolutions = [op for op in graph.get_operations() if op.type == "Conv2D"]
-        self.assertLen(convolutions, depth - 1)  # and the classifier
+        self.assertLen(convolutions, depth - 1)  # the classifier is the last layer
         multiply_adds = flops.of_graph(graph) // 2
         self.assertEqual(multiply_adds, _multiply_adds(depth, growth))
         self.assertEqual(round(multiply_adds / 1e9, 2), billions)
@@ -39,7 +39,7 @@ class DensenetTest(parameterized.TestCase):
                 y = densenet.layer(images, nn, growth=3)
                 self.assertEqual(nn.channels(y), 8)
                 old, new = tf.split(y, [5, 3], nn.channel_axis)
-                if data_format == "NHWC":  # CPUs have no convolution of the other
+                if data_format == "NHWC":  # CPUs have no convolution in NCHW
                     with v1.Session() as session:
                         session.run(v1.global_variables_initializer())
                         old, new = session.run([old, new])

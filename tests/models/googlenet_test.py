@@ -9,7 +9,7 @@ from tests.models import sizes
 
 class GooglenetTest(absltest.TestCase):
     def test_published_size(self):
-        # 6.999 million in OpenVINO's table, of Caffe's with 1000 classes.
+        # OpenVINO's table has 6.999 million for Caffe's network with 1000 classes.
         parameters = googlenet.googlenet().num_parameters - 1025
         self.assertEqual(round(parameters / 1e6, 3), 6.999)
 

@@ -150,7 +150,7 @@ class PoolTest(_ImagesTestCase):
         arrays.assert_close(first, last.transpose(0, 3, 1, 2), rtol=1e-6)
 
     def test_local_response_norm_of_bfloat16(self):
-        # There is no such kernel; what was 1 must come out as 1 / (1 + 1).
+        # TensorFlow has no such kernel; 1 must become 1 / (1 + 1).
         y = _layers().local_response_norm(
             tf.ones([1, 1, 1, 1], tf.bfloat16), alpha=1.0, beta=1.0
         )

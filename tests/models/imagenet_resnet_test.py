@@ -69,7 +69,7 @@ class ImagenetResnetTest(parameterized.TestCase):
                 convolutions=imagenet_resnet.bottleneck(2, 1),
                 projects=False,
             )
-            # Kernels of zero leave the short cut alone.
+            # With kernels of zero a unit returns its short cut.
             session.run([v.assign(tf.zeros_like(v)) for v in v1.trainable_variables()])
             session.run(
                 [

@@ -15,7 +15,7 @@ from towers.layout.stages import Pipeline
 
 v1 = tf.compat.v1
 
-# What truncation at two deviations leaves of a normal distribution's variance.
+# A normal distribution cut off at two deviations keeps this part of its variance.
 _LEFT = 0.7737
 
 _VARIANCE_TIMES_FAN_IN = {"he_normal": 2.0, "lecun_normal": 1.0}

@@ -85,7 +85,8 @@ def _ordered(layers):
         if auto := re.fullmatch(
             r"(?:conv2d|batch_normalization)(?:_(\d+))?", layer.name
         ):
-            keys.append((int(auto[1] or 0), 0, place))  # in the order of making
+            # in the order in which Keras made them
+            keys.append((int(auto[1] or 0), 0, place))
             continue
         block, number = re.fullmatch(
             r"(?:(\w+_block\d+)_(\d)_)?.*", layer.name
@@ -100,10 +101,10 @@ def _of_keras(name, images, factors, *, training):
 
     That is the shape of the kernel before the variable, which tells norms apart.
     """
-    keras.backend.clear_session()  # numbers layers from 0
+    keras.backend.clear_session()  # so that layers are numbered from 0
     make, theirs, _ = _NETWORKS[name]
     network = make(theirs, images.shape[1:])
-    for layer in network.layers:  # as `_smooth` has it
+    for layer in network.layers:  # as `_smooth` does in ours
         if isinstance(layer, keras.layers.Activation):
             layer.activation = keras.activations.softplus
     variables = []
@@ -115,7 +116,8 @@ def _of_keras(name, images, factors, *, training):
             if ours in ("gamma", "moving_variance"):
                 variable.assign(np.random.uniform(0.5, 1.5, variable.shape))
             variables.append((ours, variable))
-    values = [variable.numpy() for _, variable in variables]  # training moves averages
+    # before training changes the averages
+    values = [variable.numpy() for _, variable in variables]
     with tf.GradientTape() as tape:
         total = tf.reduce_sum(network(images, training=training) * factors)
     gradients = tape.gradient(total, [variable.value for _, variable in variables])
@@ -128,7 +130,7 @@ def _of_keras(name, images, factors, *, training):
     return weights
 
 
-# Networks whose rectifiers are layers in Keras that cannot be replaced.
+# In Keras, the rectifiers of these networks are layers that cannot be replaced.
 _ROUGH = ("vgg16", "mobilenet", "densenet40_k12")
 
 

@@ -75,7 +75,7 @@ class BatchNormTest(LayersTestCase):
         want = (x - pixels.mean(0)) / np.sqrt(pixels.var(0) + 1e-5)
         np.testing.assert_allclose(actual, want, rtol=1e-4, atol=1e-4)
         np.testing.assert_allclose(got_mean, pixels.mean(0), rtol=1e-5)
-        # What the moving average follows is the unbiased estimate.
+        # The moving average follows the unbiased estimate.
         np.testing.assert_allclose(got_variance, pixels.var(0, ddof=1), rtol=1e-5)
         self.assertEqual([mean.momentum, variance.momentum], [0.75, 0.75])
         self.assertEqual(mean.variable.op.name, "batch_norm/moving_mean")
@@ -142,7 +142,7 @@ class BatchNormTest(LayersTestCase):
     def test_on_the_last_axis_of_what_is_no_image(self, shape, data_format, joined):
         x = 3.0 + 2.0 * _random(*shape)
         nn = _layers(data_format=data_format)
-        if joined:  # one batch, alone
+        if joined:  # a single batch
             nn.joined = types.SimpleNamespace(
                 count=1, moments=lambda moments_of_group: moments_of_group
             )

@@ -13,9 +13,9 @@ class LenetTest(parameterized.TestCase):
         # "1,663,370 total parameters" on MNIST (McMahan et al. 2017, section 3, of the
         # same layers).
         ((28, 28, 1), 10, 1_663_370),
-        # Of the synthetic ImageNet of tf_cnn_benchmarks: more colours, more classes.
+        # On tf_cnn_benchmarks' synthetic ImageNet: 3 colours, 1001 classes.
         ((28, 28, 3), 1001, 1_663_370 + 2 * 25 * 32 + 991 * 513),
-        # Of the digits: 2 x 2 instead of 7 x 7 pixels reach the dense layer.
+        # On the digits: 2 x 2 instead of 7 x 7 pixels reach the dense layer.
         ((8, 8, 1), 10, 1_663_370 - (49 - 4) * 64 * 512),
     )
     def test_parameters(self, shape, num_classes, count):

@@ -29,9 +29,9 @@ class LoadTest(parameterized.TestCase):
         self.folder = self.create_tempdir().full_path
         self._write("mine.py", _FILE)
         self._write("beside_mine.py", "number = 7")
-        # What is loaded, and where it was looked for, is forgotten.
+        # Forgets the loaded modules and the paths that were searched.
         self.enter_context(mock.patch.dict(sys.modules))
-        sys.modules.pop("mine", None)  # of a test before
+        sys.modules.pop("mine", None)  # of an earlier test
         self.enter_context(mock.patch.object(sys, "path", [*sys.path]))
         self.addCleanup(os.chdir, os.getcwd())
         os.chdir(self.folder)

@@ -47,7 +47,7 @@ class CifarTest(parameterized.TestCase):
         )
         count = stem + stages + classifier
         self.assertEqual(round(count / 1e6, digits), millions)
-        # That they have as many as they say, models_test holds for every model.
+        # models_test checks each model's count against its variables.
         for version in (1, 2):
             model = resnet.cifar_resnet(depth, version=version)
             self.assertEqual(model.num_parameters, count)
@@ -64,7 +64,7 @@ class CifarTest(parameterized.TestCase):
             unit = resnet.preactivated_unit(
                 tf.constant(x), nn, filters=8, strides=2, first=True
             )
-            # Kernels of zero leave the short cut alone.
+            # With kernels of zero a unit returns its short cut.
             zeros = [v.assign(tf.zeros_like(v)) for v in v1.trainable_variables()]
             session.run(zeros)
             actual = session.run(unit)

@@ -49,7 +49,7 @@ class TransformerTest(parameterized.TestCase, tf.test.TestCase):
         layer = 12 * row.units**2 + 13 * row.units
         count = row.layers * layer + (50257 + 1024 + 2) * row.units
         self.assertEqual(count, wanted)
-        # That it has as many as it says, models_test holds for every model.
+        # models_test checks each model's count against its variables.
         self.assertEqual(models.get(f"gpt2_{name}").num_parameters, wanted)
 
     def test_initial_values(self):

@@ -12,11 +12,11 @@ v1 = tf.compat.v1
 
 
 def _divide(x):
-    return 1 / x  # the line that is named
+    return 1 / x  # the error names this line
 
 
 def _add(x):
-    return tf.constant([1.0]) + x  # TensorFlow fails below it
+    return tf.constant([1.0]) + x  # TensorFlow fails inside this call
 
 
 def _line(words: str) -> int:
@@ -96,15 +96,15 @@ class UserErrorsTest(parameterized.TestCase):
     def test_code_of_others_is_not_the_users(self):
         error = _caught(lambda: tf.reshape(tf.zeros([2]), [3]))
         self.assertStartsWith(user_errors.place(error), f"{__file__}:")
-        error.__traceback__ = error.__traceback__.tb_next.tb_next  # into TensorFlow
+        error.__traceback__ = error.__traceback__.tb_next.tb_next  # inside TensorFlow
         self.assertEqual(user_errors.place(error), "")
 
     def test_where_a_function_is_defined(self):
         class Own:
-            def __init__(self):  # of the class
+            def __init__(self):  # a function of the class
                 pass
 
-            def __call__(self):  # of an object
+            def __call__(self):  # a function of an object
                 pass
 
         for function, words in (

@@ -14,16 +14,16 @@ from tests.mutants import FAULTS, runner
 from tests.mutants.fault import Fault
 from tests.processes.programs import ROOT
 
-ENOUGH = 0.97  # of the faults, to be caught
+ENOUGH = 0.97  # part of the faults that tests must catch
 
-_LAST_LINES = 15  # of the output of tests that could not be run
+_LAST_LINES = 15  # lines of the output of tests that could not be run
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Plants them; the exit status is 0 if enough are caught, 1 if not, and 2 if the
     rows do not fit the tree."""
     options = _parser().parse_args(arguments)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # tests are ended, too
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends the tests, too
     faults = [fault for fault in FAULTS if options.only in str(fault)]
     if options.changed:
         changed = set(

@@ -30,7 +30,7 @@ _FAILURE = re.compile(
     r"^(?:(?:SUB)?FAILED.*?|ERROR) \S+/(\w+)\.py::\w+::(\w+)", re.MULTILINE
 )
 
-_OPTIONS = ("-o", "addopts=-q", "-p", "no:cacheprovider")  # names are listed in lines
+_OPTIONS = ("-o", "addopts=-q", "-p", "no:cacheprovider")  # number of lines with names
 
 # What tests import and the tree does not have: it is imported once, and each run of
 # tests is a fork of that process.  The first settles what the others read.
@@ -118,7 +118,7 @@ def run(
             return Outcome(fault, _kind(status, output), seconds_taken, output)
 
         pool = futures.ThreadPoolExecutor(processes)
-        # When this is given up, the tests that its threads wait for are ended first.
+        # On an interrupt, the tests that threads wait for are ended first.
         stack.callback(pool.shutdown, wait=True)
         stack.callback(tests.end)
         stack.callback(pool.shutdown, wait=False, cancel_futures=True)

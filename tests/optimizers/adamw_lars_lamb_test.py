@@ -16,7 +16,7 @@ v1 = tf.compat.v1
 
 _RATE, _DECAY, _STEPS = 0.25, 0.125, 7
 _OWN = sorted(n for n, row in OPTIMIZERS.items() if not row.decay.in_gradient)
-# Other numbers than the defaults, so that one that is not read shows.
+# Not the defaults, so that a setting that is not read shows.
 _SETTINGS = Hyperparameters(
     momentum=0.8,
     adam_beta1=0.7,

@@ -115,12 +115,13 @@ class LossScaleTest(tf.test.TestCase, parameterized.TestCase):
         while _state(training.values())[2] == step and step < 60:
             step += 1
             after = training.steps(step)
-            if _state(after)[2] == step:  # skipped
+            if _state(after)[2] == step:  # the step was skipped
                 trainer.assert_same_bits(_model_of(before), _model_of(after))
                 self.assertAllClose(_state(after)[0], _LARGE / 2**step)
         self.assertGreater(step, 1)
         self.assertLess(step, 60)
-        # From the first good step on it trains as from that position without a scale.
+        # From the first good step on it trains as a run without a scale that begins
+        # there.
         self.assertEqual(_state(training.values())[1], 1)
         name = "block/dense/kernel"
         arrays.assert_apart(training.values()[name], before[name], rtol=1e-6)
@@ -193,7 +194,7 @@ class LossScaleTest(tf.test.TestCase, parameterized.TestCase):
         trainer.assert_same_bits(whole.everything(), resumed.everything())
         plain = _made(0.0, **_STEEP).start(
             directory
-        )  # and a run without one goes on from it
+        )  # a run without a loss scale can resume from it
         self.assertEqual(plain.steps(18)["global_step"], 18)
 
     @parameterized.parameters(1, 2)

@@ -13,7 +13,7 @@ v1 = tf.compat.v1
 _START = np.array([[1.0, -2.0, 0.5]], np.float32)
 _GRADIENTS = np.array([[[1, 2, -1]], [[0.5, -1, 2]], [[-2, 1, 1]]], np.float32)
 
-# Each has a value of its own, so that one in another's place shows.
+# All different, so that a mix-up shows.
 _SETTINGS = optimizer.Hyperparameters(
     momentum=0.85,
     rmsprop_decay=0.8,
@@ -125,7 +125,7 @@ class OptimizerTest(parameterized.TestCase):
             ones = tf.ones([1, 3])
             gradients = update.rules.decay([ones] * 2, variables)
             penalty = update.penalty({v.op.name: v.read_value() for v in variables})
-            # What is as large as the variable is not there before its gradient.
+            # No tensor of the variable's size is computed before the gradient.
             [_, product] = gradients[0].op.inputs
             waits = [op for x in product.op.inputs for op in x.op.control_inputs]
             self.assertIn(ones.op, waits)

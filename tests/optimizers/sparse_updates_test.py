@@ -53,7 +53,7 @@ class SparseUpdatesTest(parameterized.TestCase):
             sparse_updates.Adam(0.1).apply_gradients([(rows, table)])
             types = [op.type for op in graph.get_operations()]
         self.assertEqual(types.count("ResourceApplyAdam"), 1)
-        # Its own operations would make every later read of the table copy it.
+        # After a scatter operation each read of the table would copy it.
         self.assertNotIn("ResourceScatterAdd", types)
 
     @parameterized.named_parameters(*((name, make) for name, make in _MAKES.items()))

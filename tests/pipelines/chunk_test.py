@@ -138,5 +138,5 @@ class ChunkTest(parameterized.TestCase):
             chunk_ = _chunk(recomputed=True)
         body = chunk_.first[0].concrete.graph
         held = [op for op in body.get_operations() if op.control_inputs]
-        # Block by block: all but the last wait for a gradient.
+        # One block after another: all but the last wait for a gradient.
         self.assertLen({op.name for op in held if op.type == "Identity"}, 3)

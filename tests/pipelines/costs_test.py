@@ -75,7 +75,8 @@ class CostsTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual(counts, [16 * 5 + 5, 5 * 7 + 7, 7 * 3 + 3])
 
     def test_flops_forward_and_backward(self):
-        # One product forward; backward one by the kernel and, but first, one by x.
+        # One product forward; backward one for the kernel and, except in the first
+        # layer, one for x.
         counts = costs.flops(_work(5, 7, 3))
         self.assertEqual(
             counts, [8 * 2 * n for n in (2 * 16 * 5, 3 * 5 * 7, 3 * 7 * 3)]

@@ -103,7 +103,8 @@ class CuttingTest(parameterized.TestCase):
         blocks, batch = caught.exception.errors
         self.assertStartsWith(blocks, "--partition=conv3: ")
         self.assertStartsWith(batch, "--num_micro_batches=5: ")
-        with self.assertRaises(PlanError) as caught:  # how many there must be is wrong
+        # the required number is given wrongly
+        with self.assertRaises(PlanError) as caught:
             _plan(num_stages=5, partition="conv1,conv2")
         self.assertLen(caught.exception.errors, 1)
 
@@ -117,7 +118,7 @@ class CuttingTest(parameterized.TestCase):
             dict(num_stages=2, schedule="interleaved", chunks_per_stage=5),
             "of 5 chunks each; write chunks_per_stage=2$",
         ),
-        (  # one stage alone has nothing to interleave with
+        (  # a single stage cannot be interleaved
             dict(num_stages=3, schedule="interleaved", chunks_per_stage=4),
             "of 4 chunks each; write schedule=1f1b, without chunks_per_stage$",
         ),

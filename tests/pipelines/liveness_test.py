@@ -35,7 +35,7 @@ def _read_twice(x):
 
 def _read_by_a_later_one(x):
     first = tf.cumsum(x)
-    second = tf.tanh(first)  # not over what is read again
+    second = tf.tanh(first)  # cannot reuse the buffer, which is read again
     return [tf.cumsum(second) + first]
 
 
@@ -128,19 +128,19 @@ class InLegsTest(absltest.TestCase):
         legs = [first, last]
         row_bytes, sums = 1024, 4
         for meeting in (1, 4):
-            # The last to leave the first leg makes two tensors beside the others' one.
+            # The last micro-batch of the first leg has two tensors, each other one.
             self.assertEqual(
                 liveness.in_legs(legs, meeting, apart=[y]),
                 (meeting + 1) * row_bytes + sums,
             )
-            # What is kept for later is not counted twice.
+            # A tensor that is kept for later is not counted twice.
             self.assertEqual(
                 liveness.in_legs(legs, meeting, apart=[y, carried]), row_bytes + sums
             )
-            # What each begins with waits, too.
+            # The inputs of each micro-batch are kept, too.
             self.assertEqual(
                 liveness.in_legs(legs, meeting, 10 * row_bytes, apart=[y]),
                 10 * meeting * row_bytes + 2 * row_bytes + sums,
             )
-        # What they end with stays.
+        # The results of all stay.
         self.assertEqual(liveness.in_legs([last], 4), 4 * row_bytes)

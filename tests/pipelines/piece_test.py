@@ -72,7 +72,7 @@ class PieceTest(absltest.TestCase):
                     values |= leg(values)
             actual = session.run([values["y"] for values in all_values])
         first = [8.0, 24.0]  # the mean of 2 x w
-        second = [14.0, 36.0]  # the mean of 3 x, and the first
+        second = [14.0, 36.0]  # the mean of 3 x, plus the first
         for x, y in zip(([1.0, 2.0], [3.0, 6.0]), actual):
             wanted = [
                 (a + b) * c * w for a, b, c, w in zip(x, first, second, (2.0, 3.0))

@@ -152,7 +152,7 @@ class _Run:
                 self.variables = session.run(store.variables)
 
 
-# The whole tower, which several cuts are held against, is run once.
+# The whole tower, which several cuts are compared with, runs once.
 _whole = functools.cache(_Run)
 
 
@@ -196,7 +196,7 @@ class EqualTest(tf.test.TestCase, parameterized.TestCase):
         _, _, (mean, variance), _ = cut_run.values
         _, _, (whole_mean, whole_variance), _ = _whole(_NORMAL).values
         arrays.assert_close(mean, whole_mean, rtol=1e-5)
-        # The mean of the variances within micro-batches is not the whole one.
+        # The mean of the micro-batches' variances is not the variance of the batch.
         arrays.assert_apart(variance, whole_variance, rtol=1e-3)
 
     def test_each_micro_batch_normalises_by_itself(self):
@@ -300,7 +300,7 @@ class GraphTest(tf.test.TestCase, parameterized.TestCase):
                 way = "backward" if pass_.backward else "forward"
                 self.assertIn(f"micro_batch_{pass_.micro_batch}/{way}", op.name)
             for before, op in itertools.pairwise(stage_calls):
-                # TensorFlow leaves a control input out where a sum says the same.
+                # TensorFlow drops a control input that a data input implies.
                 inputs = [tensor.op for tensor in op.inputs]
                 self.assertIn(before, [*op.control_inputs, *inputs])
 

@@ -48,7 +48,8 @@ def _chosen(how: Pipeline) -> Pipeline:
     task = tower.TowerSpec(model=_model(), num_classes=5, pipeline=how)
     specs = tf.TensorSpec([_BATCH, 4, 4, 1]), tf.TensorSpec([_BATCH], tf.int32)
     where = placement.local(how.stages, kind="cpu", num_stages=how.stages)
-    with mock.patch.object(recompute, "_GRAINS", 2**40):  # no byte is rounded
+    # so fine that no size is rounded
+    with mock.patch.object(recompute, "_GRAINS", 2**40):
         return recompute.with_choice(task, *specs, where).pipeline
 
 
@@ -79,7 +80,7 @@ def _brute_force(how: Pipeline) -> dict[tuple[int, ...], tuple[int, list[int]]]:
                 sum(shape.num_elements() for shape in again_here.shapes.values())
                 for again_here in plain
             ]
-            # With the gradients of those behind it, which have gone back before.
+            # With the gradients of later blocks, whose backward pass came before.
             passing = [
                 recompute.beside((again if some[n] else plain)[n])
                 + _FLOAT * sum(parameters[n + 1 : piece[-1] + 1])

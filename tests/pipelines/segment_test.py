@@ -111,7 +111,7 @@ class CutTest(parameterized.TestCase):
         self.assertIn("Conv2D", _types(conv.backward))
         self.assertTrue(_draws(scaled.backward))
         self.assertIn("first", scaled.backward.inputs)
-        # Statistics come from the forward pass alone, so once.
+        # Statistics come from the forward pass only.
         outputs = [*conv.forward.outputs, *conv.backward.outputs]
         self.assertEqual(sum(n.startswith("statistic0/") for n in outputs), 2)
 
@@ -150,7 +150,7 @@ class ChainTest(parameterized.TestCase):
         first, second = _trace(blocks=(("beside", beside), ("chosen", chosen)))
         self.assertIn("x1/1", second.forward.inputs)
         self.assertNotIn("dx1/1", second.backward.outputs)
-        # Nothing before can learn, so nothing is differentiated.
+        # No earlier block has variables, so no gradient goes back.
         self.assertNotIn("dx1/1", first.forward.inputs)
 
     def test_complex_numbers_have_gradients(self):

@@ -68,7 +68,8 @@ class ClassifierTest(tf.test.TestCase, parameterized.TestCase):
         (2, 2, {}, dict(_REPLICATED, exchange=dict(all_reduce_spec="xring"))),
         (2, 2, {}, dict(_REPLICATED, exchange=dict(gradient_repacking=2))),
         (2, 2, {}, dict(variable_update="distributed_replicated")),
-        (1, 2, {}, dict(variable_update="asynchronous")),  # alone, it need not wait
+        # a single tower need not wait
+        (1, 2, {}, dict(variable_update="asynchronous")),
         (2, 2, _with("adam", ema_decay=0.9, **_EPSILON)),
         (2, 2, _with("adamw", clip_norm=0.1, **_EPSILON)),
         *((2, 2, _with(name), mode) for name in ("lars", "lamb") for mode in _MODES),
@@ -163,7 +164,7 @@ class ClassifierTest(tf.test.TestCase, parameterized.TestCase):
                 name = name if "part" in name else name + "/part_{}"
                 where = devices["logits/dense/" + name.format(k)]
                 self.assertEqual(where, f"/device:CPU:{k}")
-        large = {}  # of what has a number for each of a device's classes
+        large = {}  # sizes of tensors with a number for each class of a device
         for op in training.train.graph.get_operations():
             if op.name.startswith("tower_0/") and op.device:
                 for tensor in op.outputs:

@@ -16,7 +16,7 @@ BOUND = 1e-5
 GLOBAL_BATCH = 16
 STEPS = 6
 _UPDATE = dataclasses.replace(
-    # The rate changes at every step, so it must be that of the step.
+    # The rate changes at each step, so that a rate of another step shows.
     trainer.MOMENTUM,
     learning_rate=Piecewise((0.05,), (), warmup_epochs=2.0),
 )
@@ -66,11 +66,11 @@ class EqualTest(tf.test.TestCase, parameterized.TestCase):
         (2, Pipeline(2, 4, "1f1b", cut=(2, 4))),
         (2, Pipeline(2, 2, "interleaved", 2, cut=(1, 2, 3, 4), recompute="block")),
         (4, Pipeline(2, 4, "1f1b", cut=(3, 4))),
-        # Batch norm of one micro-batch, or of all as one, moving averages included.
+        # Batch norm of each micro-batch or of the whole batch, with moving averages.
         *((1, Pipeline(2, 1, cut=(1, 4), recompute=how), _NORM) for how in _RECOMPUTE),
         (1, Pipeline(2, 4, "gpipe", cut=(1, 4)), _NORM, "tower"),
         (1, Pipeline(1, 4, "gpipe", cut=(4,), recompute="stage"), _NORM, "tower"),
-        # Stage 0 has both micro-batches before it sends one back.
+        # Stage 0 computes both micro-batches before a gradient comes back.
         (1, Pipeline(2, 2, cut=(2, 4)), _NORM, "tower"),
         (2, Pipeline(2, 1, cut=(1, 4)), _NORM, "sync"),
         (2, Pipeline(2, 4, "gpipe", cut=(2, 4), recompute="block"), _NORM, "sync"),

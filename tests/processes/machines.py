@@ -11,7 +11,7 @@ from tests.processes.programs import ROOT
 
 SCRIPT = str(ROOT / "deploy" / "tunnel.sh")
 FIRST, SECOND = "10.77.0.1", "10.77.0.2"  # addresses of the machines
-_LISTENS = "0A"  # the state of such a socket, in the kernel's words
+_LISTENS = "0A"  # the kernel's code for the state "listening"
 
 
 class Machines:
@@ -53,7 +53,7 @@ class Machines:
         self._started.append(process)
         until = time.monotonic() + 10.0
         while time.monotonic() < until and process.poll() is None:
-            # It has left the old one, and become the program that stays.
+            # Until the process is in the new namespace and runs the program.
             at = os.readlink(f"/proc/{process.pid}/ns/net")
             name = pathlib.Path(f"/proc/{process.pid}/comm").read_text().strip()
             if at not in (before, os.readlink("/proc/self/ns/net")) and name == "sleep":

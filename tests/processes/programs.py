@@ -15,7 +15,7 @@ from typing import TextIO
 # What `python -m` has to see.  Not resolved: under Bazel that would leave the sandbox,
 # for files not declared.
 ROOT = pathlib.Path(__file__).absolute().parents[2]
-PATIENCE = 240.0  # seconds to wait for what a busy machine does in a fraction of it
+PATIENCE = 240.0  # seconds; even a busy machine needs a fraction of them
 
 
 class OutputLines:

@@ -23,7 +23,7 @@ from towers.variable_update.modes import VARIABLE_UPDATES
 v1 = tf.compat.v1
 
 _TOWERS, _BATCH, _EXAMPLES = 4, 2, 96
-_MARKED = 43  # of the 8 examples of step 6 one that is tower 1's
+_MARKED = 43  # one of the 8 examples of step 6, read by tower 1
 _LOSS = r"the loss of step 7 is nan; lower init_learning_rate; "
 _FOUND = "the gradient of marked/v in tower 1 is not finite at step 6, "
 _FINITE = _FOUND + "and the loss there is finite; "
@@ -63,7 +63,7 @@ def _source(value=0.0, also=None):
     if also is not None:
         images[also] = np.nan
     labels = rng.integers(0, 4, _EXAMPLES)
-    return inputs.from_dataset(  # as arrays they would be refused
+    return inputs.from_dataset(  # `from_arrays` would refuse them
         lambda: tf.data.Dataset.from_tensor_slices((images, labels)),
         num_examples=len(images),
         num_classes=4,
@@ -209,7 +209,7 @@ class DiagnoseTest(digit_runs.Runs):
         with open(path, "rb") as file:
             nodes = v1.GraphDef.FromString(file.read()).node
         looks = {node.name for node in nodes if node.op == "IsFinite"}
-        # Of the two variables, after the last step.
+        # The check of the two variables after the last step.
         scopes = {name.rpartition("/")[0] for name in looks}
         self.assertEqual(scopes, {"checkpoint/finite"})
         self.assertLen(looks, 2)

@@ -98,7 +98,7 @@ class TensorFlowsHooksTest(tf.test.TestCase):
         self.made = _trainer()
 
     def _run(self, *hooks, last_step=10):
-        # The hooks look for the global step in the default graph when made, too.
+        # Some hooks look for the global step in the default graph when they are made.
         with self.made.train.graph.as_default():
             hooks = [make() for make in hooks]
         self.made.start()
@@ -117,7 +117,7 @@ class TensorFlowsHooksTest(tf.test.TestCase):
                 lambda: v1.train.LoggingTensorHook({"mine": loss}, every_n_iter=4)
             )
         lines = [line for line in logs.output if "mine = " in line]
-        self.assertLen(lines, 3)  # of steps 1, 5 and 9
+        self.assertLen(lines, 3)  # at steps 1, 5 and 9
 
     def test_nan_tensor(self):
         train = self.made.train
@@ -173,7 +173,7 @@ class TensorFlowsHooksTest(tf.test.TestCase):
 
     def test_fetches_by_name_and_in_any_structure(self):
         train = self.made.train
-        # Names made anew at each step must not be taken for those of steps before.
+        # A name made anew at a step may have the address of an earlier name.
         names = [train.loss.name, train.step.name]
         by_name = _Fetch([None])
         by_name.before_run = lambda context: v1.train.SessionRunArgs(

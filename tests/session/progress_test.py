@@ -166,7 +166,7 @@ class ProgressTest(_Runs):
         )
         losses = self._wanted_losses(12)
         self.assertEqual(self.lines[2].split("\t")[2], f"{losses[9][0]:.3f}")
-        self.assertLen(shown.speed, 6)  # not step 6, the first of this process
+        self.assertLen(shown.speed, 6)  # without step 6, the first of this process
 
     def test_a_run_resumed_in_the_warm_up_ends_it(self):
         shown = self._run(8, begin=2, every=3, warmup=4)
@@ -275,7 +275,7 @@ class ProgressTest(_Runs):
             ]
             for name in ("current", "interval")
         }
-        # Of steps 1 (not timed), 2, 3 to 4, 5 to 6, 7 to 8.
+        # The speeds of steps 1 (not timed), 2, 3 to 4, 5 to 6, 7 to 8.
         np.testing.assert_allclose(speeds["interval"], [16, 16, 16, 6.4, 64 / 9])
         np.testing.assert_allclose(speeds["current"], [16, 16, 16, 40 / 4.0, 56 / 6.25])
 
@@ -311,7 +311,8 @@ class TerminalTest(_Runs):
         self.assertTrue(text.endswith("\n"))
 
     def test_a_notebook_is_watched_and_a_file_is_not(self):
-        module = {"__module__": "ipykernel.iostream"}  # as Jupyter's output has it
+        # the class of Jupyter's output has it
+        module = {"__module__": "ipykernel.iostream"}
         notebook = type("OutStream", (io.StringIO,), module)()
         self.assertTrue(progress.Console(notebook).is_watched)
         self.assertFalse(progress.Console(io.StringIO()).is_watched)

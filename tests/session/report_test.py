@@ -101,7 +101,7 @@ class ReportTest(tf.test.TestCase):
             speed.add(seconds, steps)
         self.assertLen(speed, 8)
         mean, uncertainty, _ = speed.statistics()
-        self.assertAlmostEqual(mean, 200, delta=0.01)  # not 10 million, and not 100
+        self.assertAlmostEqual(mean, 200, delta=0.01)  # short times are joined
         self.assertLess(uncertainty, 1e-3)
         short = report.Speed(10, least=0.15)
         short.add(0.1, 2)
@@ -137,7 +137,7 @@ class ReportTest(tf.test.TestCase):
         self.assertEqual((first["name"], first["value"]), ("loss", 1.5))
         self.assertEqual(first["global_step"], 3)
         self.assertEqual(second["extras"], {"peak": 2.0})
-        # JSON has no numbers like these.
+        # JSON has neither NaN nor infinity.
         self.assertEqual([other["value"] for other in others], [None, None])
         self.assertTrue(re.match(r"\d{4}-\d\d-\d\dT", first["timestamp"]))
 

@@ -12,8 +12,8 @@ from towers.layout.stages import Pipeline
 from towers.session import step_memory
 
 _BATCH, _WIDE = 500, 1000
-_LAYER = _BATCH * _WIDE * 4  # bytes of what a wide layer returns
-_IMAGES = _BATCH * (16 + 1) * 4  # and labels
+_LAYER = _BATCH * _WIDE * 4  # bytes of a wide layer's result
+_IMAGES = _BATCH * (16 + 1) * 4  # 16 pixels and a label
 _WEIGHTS = 4 * (16 * _WIDE + _WIDE + _WIDE * 5 + 5)
 
 
@@ -54,7 +54,8 @@ class EstimateTest(parameterized.TestCase):
     def test_values_that_are_held_while_they_are_written(self):
         train = _graph()
         more = step_memory.estimate(train, holds=True) - step_memory.estimate(train)
-        self.assertBetween(more, 2 * _WEIGHTS, 2 * _WEIGHTS * 1.01)  # and momentum
+        # variables and their momentum
+        self.assertBetween(more, 2 * _WEIGHTS, 2 * _WEIGHTS * 1.01)
 
     @parameterized.parameters((0, 2), (1, 1))
     def test_of_towers_that_compute_together_or_in_turn(self, at_a_time, computing):

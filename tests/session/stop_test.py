@@ -40,10 +40,10 @@ class StopOnSignalTest(parameterized.TestCase):
                     placement.cores()
             with self.assertRaises(KeyboardInterrupt), stop.at_once():
                 signal.raise_signal(signal.SIGINT)
-                tf.Graph()  # is nothing of ours
+                tf.Graph()  # not a function of this project
             with self.assertRaises(KeyboardInterrupt), stop.at_once():
                 raise RuntimeError("scopes are left in another order")
-            signal.raise_signal(signal.SIGINT)  # now there is a step to finish
+            signal.raise_signal(signal.SIGINT)  # now a step is finished first
         with StopOnSignal() as stop:
             with self.assertRaises(RuntimeError), stop.at_once():
                 raise RuntimeError("nobody interrupted")

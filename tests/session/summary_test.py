@@ -178,7 +178,7 @@ class SummaryTest(parameterized.TestCase, tf.test.TestCase):
         self.assertAllClose(summary_values["loss_1"].simple_value, shown["loss"])
         self.assertAllClose(summary_values["largest"].simple_value, shown["largest"])
         self.assertEqual(summary_values["block/pixels/image/1"].image.height, 4)
-        # A step without summaries computes nothing of it.
+        # A step without summaries computes none of their tensors.
         names = {op.name for op in traffic.reached(step)}
         self.assertNoCommonElements(names, [t.op.name for t in _tensors(tower)])
         self.assertNotEmpty(_tensors(training.train.towers[1]))
@@ -283,9 +283,9 @@ class EventFileTest(tf.test.TestCase):
         file = summary.EventFile("summaries", self.directory, self.side)
         file.add_evaluation({"loss": 1.0}, {}, 1)
         self.addCleanup(self._limit, resource.getrlimit(resource.RLIMIT_FSIZE)[0])
-        self._limit(100)  # half of the second event
+        self._limit(100)  # the file ends in the middle of the second event
         file.add_evaluation({"loss": 2.0}, {}, 2)
-        self._limit(10)  # not even the beginning of another file
+        self._limit(10)  # too little for the header of another file
         file.add_evaluation({"loss": 3.0}, {}, 3)
         self.assertLen(os.listdir(self.directory), 1)
         self._limit(resource.getrlimit(resource.RLIMIT_FSIZE)[1])

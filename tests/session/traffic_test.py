@@ -18,7 +18,7 @@ from towers.variable_update.modes import VARIABLE_UPDATES
 v1 = tf.compat.v1
 
 _SIZE = 4 * (16 * 16 + 16 + 16 * 5 + 5)  # bytes of the dense model's parameters
-_LITTLE = 300  # beside these: examples, counters, losses
+_LITTLE = 300  # bytes for examples, counters and losses
 
 
 def _build(where, model=None, update=trainer.MOMENTUM, **options):
@@ -59,7 +59,7 @@ class TrafficTest(parameterized.TestCase):
         devices = flows.devices
         self.assertCountEqual(large, zip(devices, devices[1:] + devices[:1]))
         for size in large.values():
-            # Each way around, each sends all but one of the n parts.
+            # In each of two rounds, each device sends all but one of the n parts.
             wanted = 2 * _SIZE * (n - 1) / n
             self.assertBetween(size, wanted - _LITTLE, wanted + _LITTLE)
 
@@ -105,7 +105,7 @@ class TrafficTest(parameterized.TestCase):
                 ends = (node.attr[end].s.decode() for end in _ENDS)
                 name = re.sub(r"^edge_\d+_", "", node.attr["tensor_name"].s.decode())
                 sent[tuple(end.split("task:0")[1] for end in ends)].add(name)
-        # Signals are sent, too, and of constants that are equal TensorFlow keeps one.
+        # Control signals are sent, too; of equal constants TensorFlow keeps one.
         operations = train.graph.get_operations()
         signals = {before.name for op in operations for before in op.control_inputs}
         constants = {op.name for op in operations if op.type == "Const"}

@@ -84,7 +84,7 @@ class TuneTest(digit_runs.Runs):
         )
         self.assertEqual(row.split(), "replicated tree 32.0 [16.0, 64.0]".split())
         begins = {line.find("[") for line in self.lines if "[" in line}
-        self.assertLen(begins, 1, "\n".join(self.lines))  # one column below the other
+        self.assertLen(begins, 1, "\n".join(self.lines))  # the columns are aligned
         folder = os.path.join(self.home, "towers", "variable_update")
         self.assertIn(f"{_TREE}, remembered in {folder}/", self.lines[-1])
         other = tune.TrainingChoice("replicated", "xring")
@@ -95,7 +95,7 @@ class TuneTest(digit_runs.Runs):
         self.assertEqual(self._choose(tune.DEFAULT), (_TREE, []))
         self.assertEqual(self._choose(other, again=True)[0], other)
         self.assertEqual(self._choose(_TREE), (other, []))
-        self._choose(accumulate_steps=3)  # all of whose batches count
+        self._choose(accumulate_steps=3)  # all batches of a step count
         self.assertIn(" 96.0 ", "\n".join(self.lines))
 
     @parameterized.parameters(([],), ({"choice": 3},), ({"choice": {"a": 1}},))

@@ -9,7 +9,7 @@ from towers.variable_update.modes import VARIABLE_UPDATES
 
 v1 = tf.compat.v1
 
-# What a run may choose, and is not what it is by default.
+# Settings of each that are not the defaults.
 _CHOICES = {
     "all_reduce_spec": "xring",
     "gradient_repacking": 2,
@@ -44,7 +44,7 @@ class ModeTest(parameterized.TestCase):
         with tf.Graph().as_default():
             mode = VARIABLE_UPDATES[name](placement.local(3, kind="cpu"))
             names = []
-            for _ in range(2):  # as the second tower asks for it, too
+            for _ in range(2):  # the second tower asks for the same variable
                 mode.create("v", tf.TensorShape([2]), None, trainable=True)
                 names.append((mode.held("v"), *v1.global_variables()))
             first, second = names

@@ -13,7 +13,7 @@ from tests.everyday_models import EVERYDAY
 
 _STEPS = 4
 
-# What is trained: name -> (model, options).
+# Name of a case -> (model, options).
 _CASES = {
     "parameter_server": ("normed", {}),
     "tables": ("tables", {}),
@@ -175,7 +175,7 @@ class ClientsOnClusterTest(parameterized.TestCase):
         case = self.found[name]
         for source, other, size in (
             ("ps", "worker", case["trainable"]),
-            ("worker", "ps", case["variables"]),  # batch statistics, too
+            ("worker", "ps", case["variables"]),  # with batch statistics
         ):
             # Each of the two has two towers; beside the variables a few scalars.
             crossed = self._crossed(name, source, other)

@@ -89,7 +89,7 @@ class TrainTest(tf.test.TestCase, parameterized.TestCase):
         whole, many = (
             self._after(4, towers, size, update=update) for size in (0, _BYTES)
         )
-        if optimizer in ("lars", "lamb"):  # a norm adds up part by part
+        if optimizer in ("lars", "lamb"):  # a norm is summed over the parts
             self.assertLess(trainer.difference(whole, many), 1e-6)
         else:
             trainer.assert_same_bits(whole, many)

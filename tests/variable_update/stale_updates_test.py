@@ -109,8 +109,8 @@ class ExactSemanticsTest(tf.test.TestCase, parameterized.TestCase):
             resumed = _trainer(then).start(directory)
             arrays.assert_same_bits(resumed.values()["linear/w"], before)
             if first != then and then != "relaxed":
-                # What was not carried over starts afresh: the first gradient is that
-                # of the variables restored.
+                # The gradient in flight is not saved: the first one is computed from
+                # the restored variables.
                 arrays.assert_close(resumed.steps(5)["linear/w"], plain, rtol=1e-5)
 
 

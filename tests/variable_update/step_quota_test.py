@@ -74,8 +74,7 @@ class TurnsTest(absltest.TestCase):
         self.followed.stamp = _STAMP
         ended = self._follow()
         self.board.open(self.session)
-        # The chief alone would be through before a thread that the system lets wait
-        # draws its first turns.
+        # Otherwise the chief could end before the follower's thread draws a step.
         patience = time.monotonic() + 60
         while self.session.run(self.drawn) < _STAMP + 3:
             self.assertLess(time.monotonic(), patience)
@@ -86,7 +85,7 @@ class TurnsTest(absltest.TestCase):
             self.assertEqual(steps[-1][0], begin + count)
             self.assertEqual(sum(number for _, number in steps), count)
             self.assertEqual(sum(self._taken()), begin + count)
-        self.assertGreater(sum(self._taken()[2:]), 0)  # the follower, too
+        self.assertGreater(sum(self._taken()[2:]), 0)  # the follower took some
         self.assertEqual(sum(self.chief.staleness.values()), 101)
         self.board.close(self.session, _STAMP * 2)
         self.thread.join(30)

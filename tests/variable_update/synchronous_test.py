@@ -43,7 +43,7 @@ class SynchronousTest(tf.test.TestCase, parameterized.TestCase):
         one_copy = _one_copy()
         off = trainer.difference(one_copy, training.values())
         self.assertLess(off, 1e-5 if transfer is None else 0.02)
-        self.assertEqual(off > 1e-5, transfer is not None)  # it was rounded
+        self.assertEqual(off > 1e-5, transfer is not None)  # the gradient was rounded
         replicas = training.session.run(training.train.mode.replicas)
         self.assertLen(replicas, 8)  # four variables and their momentum
         for name, copies in replicas.items():
@@ -110,7 +110,8 @@ class SynchronousTest(tf.test.TestCase, parameterized.TestCase):
         """Nor does its gradient wait for those of all layers, or for other towers."""
         with (
             mock.patch.object(variable_store, "_LARGE", 0),
-            mock.patch.object(transfer, "_SMALL_BESIDE", 0),  # none is read with others
+            # each variable is read alone
+            mock.patch.object(transfer, "_SMALL_BESIDE", 0),
         ):
             training = trainer.trained(mode, steps=0, towers=2)
         graph = training.train.graph

@@ -80,7 +80,7 @@ class CopyTest(tf.test.TestCase, parameterized.TestCase):
                 with tf.device(device):
                     users[device] = tf.square(copy.read("large")).op
             names = ["small", "large", "unread"]
-            # Not what another tower does, nor a transfer.
+            # Neither another tower's operation nor a transfer.
             used = copy.users(names, {"/device:CPU:1", far})
         self.assertEqual(used, {1: [users["/device:CPU:1"]]})
 

@@ -223,7 +223,7 @@ class CompareTest(parameterized.TestCase):
         source = _OtherDropout(trainer.random_source())
         outcome = _compare(case=Case(name, 2), source=source)
         mode = VARIABLE_UPDATES[name]
-        # Alone, the second tower draws from that seed too: it keeps its property.
+        # The second tower alone draws from the same seed, so the property holds.
         self.assertEqual(outcome.agrees, mode.together and not mode.joined)
         if mode.deferred:  # it applies the first gradients in the second step
             self.assertStartsWith(outcome.first.variable, "carried/gradient/")
@@ -312,7 +312,7 @@ class CompareTest(parameterized.TestCase):
     def test_a_looser_bound_admits_more(self):
         outcome = _compare(_Sums, bound=1e9)
         self.assertIsNone(outcome.first)
-        # Whatever the bound, a sum is not the mean.
+        # A sum differs from the mean by more than any bound.
         verdict = "DIFFERS (not the mean)"
         self.assertEqual((outcome.agrees, outcome.verdict), (False, verdict))
         self.assertEndsWith(outcome.mean_error, "that is their sum, not their mean")
@@ -415,7 +415,7 @@ class CompareTest(parameterized.TestCase):
         outcome = _compare(case=case)
         self.assertStartsWith(outcome.verdict, "agrees (bound ")
         self.assertEqual(outcome.bound, case.bound(1e-5))
-        self.assertGreater(outcome.largest.relative, 1e-5)  # they are rounded
+        self.assertGreater(outcome.largest.relative, 1e-5)  # gradients are rounded
         outcome = _compare(_Sums, case=case)
         self.assertStartsWith(outcome.verdict, "DIFFERS")
 

@@ -36,7 +36,7 @@ class NumTowersTest(parameterized.TestCase):
         ((), 0, (1, 2, 4)),
         ((), 1, (1,)),
         ((), 3, (1, 2)),
-        ((3, 5), 1, (3, 5)),  # that there are not so many GPUs, placement says
+        ((3, 5), 1, (3, 5)),  # placement refuses too many GPUs
     )
     def test_by_default_as_many_as_there_are_gpus(self, asked, num_gpus, wanted):
         split = config.make(config.VerifyConfig, num_towers=asked, logical_gpus=4)
@@ -59,7 +59,7 @@ class CheckBatchTest(parameterized.TestCase):
             "=.2, 3.: 2 towers cannot share a batch of 9, 3 times",
         ),
         ({"num_towers": (2,), "accumulate_steps": (1, 4)}, 4, "in 4 rounds; choose"),
-        # Whose rounds are one batch to batch norm, and so are not compared.
+        # Batch norm sees the rounds as one batch, so they are not compared.
         (
             {"num_towers": (2,), "accumulate_steps": (1, 4), "batch_norm": "sync"},
             4,

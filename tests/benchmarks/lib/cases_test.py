@@ -51,7 +51,7 @@ class CasesTest(parameterized.TestCase):
 
     def test_length(self):
         self.assertEqual(cases.length(BenchmarkCase("resnet20", 1, 100), 30), (300, 30))
-        # Steps so long that few fit into the time.
+        # Few steps as long as these fit into the time.
         self.assertEqual(cases.length(BenchmarkCase("resnet50", 4, 4), 0.1), (5, 3))
         self.assertEqual(cases.length(BenchmarkCase("unheard_of", 1, 1), 10), (100, 10))
         self.assertEqual(cases.of_steps(5), (5, 3))

@@ -75,7 +75,7 @@ class ProcessTest(absltest.TestCase):
         self.assertLess(finished.status, 0)
         self.assertRegex(finished.complaint, r"no end after \d+ s")
         child = pathlib.Path(f"/proc/{(folder / 'child').read_text()}/cmdline")
-        for _ in range(50):  # a killed orphan is there until somebody has reaped it
+        for _ in range(50):  # until init has reaped the killed orphan
             if not child.exists() or not child.read_bytes():
                 return
             time.sleep(0.1)

@@ -15,7 +15,7 @@ class SlowSourcesTest(absltest.TestCase):
         self.assertEqual(label, 3)
 
     def test_a_rate_is_of_the_batches_after_the_warmup(self):
-        times = iter([5.0, 5.0, 6.0, 7.0, 9.0])  # begun, and before each batch
+        times = iter([5.0, 5.0, 6.0, 7.0, 9.0])  # at the begin, and before each batch
         read = mock.Mock()
         with mock.patch.object(slow_sources.time, "perf_counter", lambda: next(times)):
             rate = slow_sources.rate(read, 4.0)

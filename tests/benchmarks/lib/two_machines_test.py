@@ -6,7 +6,7 @@ from absl.testing import absltest
 
 from benchmarks.lib import process, two_machines
 
-# The ps tells whoever comes the port at which he came; the worker comes.
+# The ps sends each client the port that the client came from; the worker is a client.
 _TASK = """
 import socket, sys, threading, time
 job, ps = sys.argv[1:]

@@ -24,7 +24,7 @@ class WaitingTowersTest(parameterized.TestCase):
         report = json.loads(out.getvalue().splitlines()[-1])
         names = "step client process build first operations"
         self.assertEqual(set(report), set(names.split()))
-        # Three waits one after another would be 1.2 s, on however busy a machine.
+        # Three waits one after another take 1.2 s at least.
         self.assertBetween(report["step"], 0.4, 1.2)
         self.assertLess(report["client"], report["step"])
         self.assertGreater(report["operations"], 50)

@@ -32,7 +32,7 @@ class BarePeerTest(parameterized.TestCase):
             types = [op.type for op in graph.get_operations()]
         sizes = sorted(v.shape.num_elements() for v in net.variables)
         self.assertEqual(sizes, _sizes_of_ours(name))
-        # One update per variable for both towers.
+        # One update of each variable, for both towers.
         self.assertEqual(
             types.count("ResourceApplyGradientDescent"), len(net.variables)
         )

@@ -81,7 +81,7 @@ class KerasPeerTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual(row.num_classes, ours.inputs.num_classes)
         tf.keras.utils.set_random_seed(1)
         peer = keras_peer.build(name)
-        for layer in peer.layers:  # norms that are not identities
+        for layer in peer.layers:  # so that no batch norm is the identity
             if isinstance(layer, tf.keras.layers.BatchNormalization):
                 draw = np.random.uniform
                 layer.set_weights(

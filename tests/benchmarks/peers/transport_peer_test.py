@@ -30,5 +30,5 @@ class TransportPeerTest(absltest.TestCase):
     def test_a_rate_is_bytes_over_time(self):
         calls = []
         rate = transport_peer.rate(lambda: calls.append(1), 1000, seconds=0.01)
-        # One call warms up; the others take 0.01 seconds, or some more.
+        # One call is the warm-up; the others take 0.01 seconds or a little more.
         self.assertBetween(rate, (len(calls) - 1) * 1e-7, (len(calls) - 1) * 1e-4)
