@@ -55,7 +55,7 @@ WAYS = {OFF: [], ON: ["--graph_optimizers"], PLAIN: ["--plain"]}
 TITLES = {OFF: "graph optimizers off", ON: "graph optimizers on", PLAIN: "plain"}
 
 
-MODELS = ("inception4", "resnet152", "densenet100_k24")
+MODELS = ("inception4", "resnet152")
 OURS, PEER = "towers.tf_cnn_benchmarks", "tf_cnn_benchmarks"
 
 

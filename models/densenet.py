@@ -2,8 +2,8 @@
 
 Huang, Liu, van der Maaten, Weinberger: Densely Connected Convolutional Networks, CVPR
 2017, arXiv:1608.06993; without bottlenecks and compression.  tf_cnn_benchmarks adds
-biases to the convolutions, a rectifier after those between the dense blocks, and starts
-these with a ninth of the variance.
+biases to the convolutions.  Between the dense blocks it has only 2 x growth channels, a
+rectifier after the convolution, and a ninth of the variance.
 """
 
 import functools

@@ -23,9 +23,6 @@ IMAGE_MODELS = {
         for depth in (20, 32, 44, 56, 110)
         for version in ("", "_v2")
     },
-    "densenet40_k12": 32,
-    "densenet100_k12": 16,
-    "densenet100_k24": 8,
     "alexnet": 32,
     "overfeat": 16,
     "googlenet": 16,
@@ -51,8 +48,6 @@ SPEEDS = {
         for depth, speed in ((20, 1000), (32, 600), (44, 430), (56, 340), (110, 170))
         for version in ("", "_v2")
     },
-    "densenet40_k12": 100,
-    "densenet100_k12": 25,
     "alexnet": 70,
     "overfeat": 20,
     "googlenet": 35,

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from benchmarks.lib.cases import BenchmarkCase, Length
-from benchmarks.lib.process import ROOT, Command
+from benchmarks.lib.process import Command
 from flags import tf_cnn_models
 
 # Small enough that nothing diverges, whatever the scale of the synthetic images.
@@ -44,14 +44,12 @@ TF_CNN_MODELS = {
 
 # What tf_cnn_benchmarks does not train on TensorFlow 2: prefixes of our names, and why.
 TF_CNN_LACKS = {
+    "densenet": "passes an argument to its functions for them that they do not take",
     "ncf": "needs the official models of tensorflow/models",
     "official_": "needs the official models of tensorflow/models",
     "mobilenet": "needs TensorFlow 1",
     "nasnet": "needs TensorFlow 1",
 }
-
-# Its DenseNets end with an error, except by this program.
-_DENSENET_PEER = str(ROOT / "benchmarks" / "peers" / "tf_cnn_densenet_peer.py")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -162,10 +160,8 @@ def tf_cnn_benchmarks(
 ) -> Command | None:
     """tf_cnn_benchmarks of 2017, with the flags it needs on a CPU and today."""
     flags = _tf_cnn_flags(case, length)
-    dense = case.model.startswith("densenet")
-    program = _DENSENET_PEER if dense else "tf_cnn_benchmarks.py"
     environment = {**ENVIRONMENT, "TF_USE_LEGACY_KERAS": "1"}
-    argv = [places.tf_cnn_python, program, *flags]
+    argv = [places.tf_cnn_python, "tf_cnn_benchmarks.py", *flags]
     return Command(argv, environment, places.tf_cnn_benchmarks) if flags else None
 
 

@@ -46,10 +46,9 @@ lib.waiting_towers --mode=replicatd | no replicatd, only parameter_server
 """
 _WRONG = [line.split(" | ") for line in _WRONG.strip().splitlines()]
 # Their packages may be absent; the flags of the first two are those of `peer`, and
-# tested there, and other benchmarks call the rest.
+# tested there, and another benchmark calls the third.
 _WITH_PACKAGES_OF_THEIR_OWN = (
-    *("peers.keras_peer", "peers.torch_peer"),
-    *("peers.tf_cnn_peer", "peers.tf_cnn_densenet_peer"),
+    *("peers.keras_peer", "peers.torch_peer", "peers.tf_cnn_peer"),
 )
 
 
