@@ -14,11 +14,8 @@ EXAMPLES = {"imagenet": (1_281_167, 50_000), "cifar10": (50_000, 10_000)}
 # Outputs of the classifier, of which the first or last is no class of the data.
 CLASSES = {"imagenet": 1001, "cifar10": 11}
 
-# Data sets of models that are not here.
-NOT_HERE = {
-    "librispeech": "deepspeech2 is not among the models",
-    "coco": "ssd300 is not among the models",
-}
+# Data set of a model that is not here -> the model.
+NOT_HERE = {"librispeech": "deepspeech2", "coco": "ssd300"}
 
 
 class Rates(NamedTuple):

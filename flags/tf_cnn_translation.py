@@ -103,8 +103,8 @@ def _dataset(flags: Mapping[str, Any]) -> str:
             raise wrong_setting("data_dir", folder, words, "add `data_name`")
     name = name or "imagenet"
     if name in tf_cnn_models.NOT_HERE:
-        words, remedy = tf_cnn_models.NOT_HERE[name], "choose imagenet or cifar10"
-        raise wrong_setting("data_name", name, words, remedy)
+        words = f"{tf_cnn_models.NOT_HERE[name]} is not among the models"
+        raise wrong_setting("data_name", name, words, "choose imagenet or cifar10")
     return name
 
 
@@ -112,10 +112,11 @@ def _model(
     flags: Mapping[str, Any], dataset: str, models: Collection[str]
 ) -> TheirModel:
     name, rows = flags["model"], tf_cnn_models.MODELS[dataset]
-    if name not in rows:
+    here = name not in tf_cnn_models.NOT_HERE.values()
+    if here and name not in rows:
         near = field.did_you_mean(name, rows) or f"choose from {', '.join(rows)}"
         raise wrong_setting("model", name, f"no such model of {dataset}", near)
-    if rows[name].here not in models:
+    if not here or rows[name].here not in models:
         remedy = "`python -m towers.models` lists those that are"
         raise wrong_setting("model", name, "is not among the models here", remedy)
     return rows[name]

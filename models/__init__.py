@@ -120,6 +120,9 @@ MODELS: dict[str, Callable[[], Model]] = {
     },
 }
 
+# Models of tf_cnn_benchmarks that are not here.
+_NOT_HERE = ("deepspeech2", "ssd300")
+
 
 def get(name: str) -> Model:
     """The model of a name.
@@ -137,6 +140,10 @@ def get(name: str) -> Model:
         return MODELS[name]()
     if ":" in name:
         return user_model.get(name)
+    if name in _NOT_HERE:
+        words = "this model of tf_cnn_benchmarks is not here now"
+        remedy = "python -m towers.models lists those that are"
+        raise ChoiceError("model", name, f"{words}; {remedy}")
     near = difflib.get_close_matches(name, MODELS, n=3)
     offer = "python -m towers.models lists them"
     if near:

@@ -128,10 +128,14 @@ def module_c(x: tf.Tensor, nn: Layers, *, filters: int) -> tf.Tensor:
 
 
 def auxiliary(x: tf.Tensor, nn: Layers) -> Pair:
-    """A classifier on the 17 x 17 activation: x -> (x, auxiliary logits)."""
+    """A classifier on the 17 x 17 activation: x -> (x, auxiliary logits).
+
+    Its 5 x 5 filters are smaller for images so small that they would not fit.
+    """
     normal = tf.compat.v1.truncated_normal_initializer
     head = conv(nn.avg_pool(x, 5, 3, "VALID"), nn, 128, 1)
-    head = conv(head, nn, 768, 5, padding="VALID", initializer=normal(stddev=0.01))
+    size = min(5, head.shape[2])
+    head = conv(head, nn, 768, size, padding="VALID", initializer=normal(stddev=0.01))
     head = nn.dense(nn.flatten(head), nn.num_classes, initializer=normal(stddev=0.001))
     return x, head
 

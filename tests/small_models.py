@@ -29,6 +29,7 @@ SHAPES = {
     "nasnet_cifar10": (16, 16, 3),
     "nasnet": (80, 80, 3),
     "inception4": (75, 75, 3),
+    "inception3": (107, 107, 3),
     "tf_cnn_inception3": (75, 75, 3),
     "resnet18": (64, 64, 3),
     "resnet50": (64, 64, 3),
@@ -52,19 +53,24 @@ _WIDER = [
 
 
 def shortened(model: Model) -> Model:
-    """The model without the blocks that repeat the one before them."""
+    """The model without the blocks that repeat the one before them.
+
+    A block of another rate, as NASNet's cells have for dropping paths, repeats it, too.
+    """
     blocks = [model.blocks[0]]
     for name, block in model.blocks[1:]:
-        if _key(block) != _key(blocks[-1][1]):
+        if _key(block, rates=False) != _key(blocks[-1][1], rates=False):
             blocks.append((name, block))
     return dataclasses.replace(model, blocks=blocks, num_parameters=0)
 
 
-def _key(block):
-    """Equal for blocks that do the same."""
+def _key(block, *, rates: bool = True):
+    """Equal for blocks that do the same; without `rates`, whatever their fractions."""
     if not isinstance(block, functools.partial):
         return block
-    return _key(block.func), block.args, tuple(sorted(block.keywords.items()))
+    options = block.keywords.items()
+    compared = [(k, v) for k, v in options if rates or not isinstance(v, float)]
+    return _key(block.func, rates=rates), block.args, tuple(sorted(compared))
 
 
 def _chain(name: str):
@@ -94,12 +100,7 @@ def _first(key: Callable[[str], Hashable]) -> list[str]:
 # repeat blocks.
 DISTINCT = [name for name in _first(_chain) if name not in _WIDER]
 
-# Rows of which a tower's graph takes half a minute to build.
-_SLOW = ("nasnet_cifar10",)
-
 # Of the rows for images those whose blocks are not other rows' with other numbers.
 IMAGES = [
-    name
-    for name in _first(_functions)
-    if models.get(name).inputs.kind == "images" and name not in _SLOW
+    name for name in _first(_functions) if models.get(name).inputs.kind == "images"
 ]

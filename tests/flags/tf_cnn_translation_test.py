@@ -254,6 +254,8 @@ class TranslationTest(parameterized.TestCase):
             "--model=lenet --data_name=cifar10",
             "--model=lenet: no such model of cifar10",
         ),
+        ("--model=ssd300", "--model=ssd300: is not among the models here"),
+        ("--model=deepspeech2", "--model=deepspeech2: is not among the models here"),
         ("--data_dir=/data", "--data_dir=/data: no data set's name is in it"),
         ("--data_name=coco", "--data_name=coco: ssd300 is not among the models"),
         (

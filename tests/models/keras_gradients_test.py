@@ -31,31 +31,105 @@ _WEIGHTS = {
 
 
 def _application(name, shape):
+    """The network, and its layers in the order of our variables."""
     make = getattr(keras.applications, name)
-    return make(
+    network = make(
         weights=None, input_shape=shape, classes=_CLASSES, classifier_activation=None
     )
+    return network, _ordered(network.layers)
+
+
+class _Made(list):
+    """Layers of a network that a test makes, in the order of our variables."""
+
+    def conv(self, x, filters, kernel, strides=1, *, padding="same", use_bias=False):
+        options = {"padding": padding, "use_bias": use_bias}
+        self.append(keras.layers.Conv2D(filters, kernel, strides, **options))
+        return self[-1](x)
+
+    def normalised(self, x):
+        self.append(keras.layers.BatchNormalization(epsilon=1e-5))
+        return _rectified(self[-1](x))
+
+    def network(self, images, x):
+        """The network of which x comes before the mean over pixels."""
+        self.append(keras.layers.Dense(_CLASSES))
+        x = keras.layers.GlobalAveragePooling2D()(x)
+        return keras.Model(images, self[-1](x)), self
+
+
+def _rectified(x):
+    return keras.layers.Activation("relu")(x)
+
+
+def _halved(x):
+    return keras.layers.MaxPooling2D(3, 2, padding="same")(x)
 
 
 def _densenet40(name, shape):
     """Huang et al.'s, without bottlenecks; Keras's own have them."""
-    layers = keras.layers
-
-    def conv(x, filters, kernel):
-        return layers.Conv2D(filters, kernel, padding="same", use_bias=False)(x)
-
-    def rectified(x):
-        return layers.ReLU()(layers.BatchNormalization(epsilon=1e-5)(x))
-
-    images = layers.Input(shape)
-    x = conv(images, 16, 3)
+    made, images = _Made(), keras.layers.Input(shape)
+    x = made.conv(images, 16, 3)
     for stage in range(3):
         for _ in range(12):
-            x = layers.Concatenate()([x, conv(rectified(x), 12, 3)])
+            y = made.conv(made.normalised(x), 12, 3)
+            x = keras.layers.Concatenate()([x, y])
         if stage < 2:
-            x = layers.AveragePooling2D(2)(conv(rectified(x), x.shape[-1], 1))
-    x = layers.GlobalAveragePooling2D()(rectified(x))
-    return keras.Model(images, layers.Dense(_CLASSES)(x))
+            x = made.conv(made.normalised(x), x.shape[-1], 1)
+            x = keras.layers.AveragePooling2D(2)(x)
+    return made.network(images, made.normalised(x))
+
+
+def _resnet50_v2(name, shape):
+    """He et al.'s; in Keras's own the last unit of a stage has its stride."""
+    made, images = _Made(), keras.layers.Input(shape)
+    x = keras.layers.ZeroPadding2D(3)(images)
+    x = made.conv(x, 64, 7, 2, padding="valid")
+    x = _halved(made.normalised(x))
+    for stage, units in enumerate((3, 4, 6, 3)):
+        for unit in range(units):
+            filters, strides = 64 * 2**stage, 2 if stage and not unit else 1
+            y = made.normalised(x) if stage or unit else x
+            if not unit:
+                x = made.conv(y, 4 * filters, 1, strides)
+            y = made.normalised(made.conv(y, filters, 1, strides))
+            y = made.normalised(made.conv(y, filters, 3))
+            x = keras.layers.Add()([x, made.conv(y, 4 * filters, 1)])
+    return made.network(images, made.normalised(x))
+
+
+def _googlenet(name, shape):
+    """Szegedy et al.'s table 1, which says the filters; Keras has no such network."""
+    made, images = _Made(), keras.layers.Input(shape)
+
+    def conv(x, filters, kernel, strides=1):
+        return _rectified(made.conv(x, filters, kernel, strides, use_bias=True))
+
+    x = _halved(conv(images, 64, 7, 2))
+    x = _halved(conv(conv(x, 64, 1), 192, 3))
+    modules = {
+        "3a": (64, 96, 128, 16, 32, 32),
+        "3b": (128, 128, 192, 32, 96, 64),
+        "4a": (192, 96, 208, 16, 48, 64),
+        "4b": (160, 112, 224, 24, 64, 64),
+        "4c": (128, 128, 256, 24, 64, 64),
+        "4d": (112, 144, 288, 32, 64, 64),
+        "4e": (256, 160, 320, 32, 128, 128),
+        "5a": (256, 160, 320, 32, 128, 128),
+        "5b": (384, 192, 384, 48, 128, 128),
+    }
+    for module, (one, reduced_3, three, reduced_5, five, pooled) in modules.items():
+        x = keras.layers.Concatenate()(
+            [
+                conv(x, one, 1),
+                conv(conv(x, reduced_3, 1), three, 3),
+                conv(conv(x, reduced_5, 1), five, 5),
+                conv(keras.layers.MaxPooling2D(3, 1, padding="same")(x), pooled, 1),
+            ]
+        )
+        if module in ("3b", "4e"):
+            x = _halved(x)
+    return made.network(images, x)
 
 
 def _inception3():
@@ -74,6 +148,8 @@ _NETWORKS = {
     "mobilenet": (_application, "MobileNetV2", (64, 64, 3)),
     "tf_cnn_inception3": (_application, "InceptionV3", (75, 75, 3)),
     "densenet40_k12": (_densenet40, "", (16, 16, 3)),
+    "resnet50_v2": (_resnet50_v2, "", (33, 33, 3)),
+    "googlenet": (_googlenet, "", (33, 33, 3)),
 }
 
 
@@ -85,8 +161,7 @@ def _ordered(layers):
         if auto := re.fullmatch(
             r"(?:conv2d|batch_normalization)(?:_(\d+))?", layer.name
         ):
-            # in the order in which Keras made them
-            keys.append((int(auto[1] or 0), 0, place))
+            keys.append((int(auto[1] or 0), 0, place))  # in the order of making
             continue
         block, number = re.fullmatch(
             r"(?:(\w+_block\d+)_(\d)_)?.*", layer.name
@@ -101,14 +176,14 @@ def _of_keras(name, images, factors, *, training):
 
     That is the shape of the kernel before the variable, which tells norms apart.
     """
-    keras.backend.clear_session()  # so that layers are numbered from 0
+    keras.backend.clear_session()  # numbers layers from 0
     make, theirs, _ = _NETWORKS[name]
-    network = make(theirs, images.shape[1:])
-    for layer in network.layers:  # as `_smooth` does in ours
+    network, ordered = make(theirs, images.shape[1:])
+    for layer in network.layers:  # as `_smooth` has it
         if isinstance(layer, keras.layers.Activation):
             layer.activation = keras.activations.softplus
     variables = []
-    for layer in _ordered(network.layers):
+    for layer in ordered:
         names = _WEIGHTS.get(type(layer).__name__, ())
         if not getattr(layer, "scale", True):  # a batch norm without gamma
             names = names[1:]
@@ -116,8 +191,7 @@ def _of_keras(name, images, factors, *, training):
             if ours in ("gamma", "moving_variance"):
                 variable.assign(np.random.uniform(0.5, 1.5, variable.shape))
             variables.append((ours, variable))
-    # before training changes the averages
-    values = [variable.numpy() for _, variable in variables]
+    values = [variable.numpy() for _, variable in variables]  # training moves averages
     with tf.GradientTape() as tape:
         total = tf.reduce_sum(network(images, training=training) * factors)
     gradients = tape.gradient(total, [variable.value for _, variable in variables])
@@ -130,8 +204,8 @@ def _of_keras(name, images, factors, *, training):
     return weights
 
 
-# In Keras, the rectifiers of these networks are layers that cannot be replaced.
-_ROUGH = ("vgg16", "mobilenet", "densenet40_k12")
+# Networks whose rectifiers are layers in Keras that cannot be replaced.
+_ROUGH = ("vgg16", "mobilenet")
 
 
 class KerasGradientsTest(parameterized.TestCase):

@@ -136,6 +136,8 @@ class GetTest(parameterized.TestCase):
     @parameterized.parameters(
         ("resnet5", "did you mean .*resnet50.*package.module:function"),
         ("lennet", "did you mean lenet"),
+        ("ssd300", "of tf_cnn_benchmarks is not here now; .*lists those that are"),
+        ("deepspeech2", "is not here now; .*towers.models lists those that are"),
         (
             "zzzz",
             "no such model; .*towers.models lists them .*package.module:function",
