@@ -16,6 +16,7 @@ from absl.testing import parameterized
 import models
 from models import inception
 from models.layers import Layers
+from tests.models.placeholder_getter import PlaceholderGetter
 
 v1 = tf.compat.v1
 keras = tf.keras
@@ -171,14 +172,11 @@ def _ordered(layers):
     return [layers[place] for *_, place in sorted(keys)]
 
 
-def _of_keras(name, images, factors, *, training):
-    """The values and gradients of variables, in order, by name, shape and `kernel`.
-
-    That is the shape of the kernel before the variable, which tells norms apart.
-    """
+def _variables(name):
+    """Keras's network, and its variables by their names here, in our order."""
     keras.backend.clear_session()  # numbers layers from 0
-    make, theirs, _ = _NETWORKS[name]
-    network, ordered = make(theirs, images.shape[1:])
+    make, theirs, shape = _NETWORKS[name]
+    network, ordered = make(theirs, shape)
     for layer in network.layers:  # as `_smooth` has it
         if isinstance(layer, keras.layers.Activation):
             layer.activation = keras.activations.softplus
@@ -191,6 +189,14 @@ def _of_keras(name, images, factors, *, training):
             if ours in ("gamma", "moving_variance"):
                 variable.assign(np.random.uniform(0.5, 1.5, variable.shape))
             variables.append((ours, variable))
+    return network, variables
+
+
+def _of_keras(network, variables, images, factors, *, training):
+    """The values and gradients of variables, in order, by name, shape and `kernel`.
+
+    That is the shape of the kernel before the variable, which tells norms apart.
+    """
     values = [variable.numpy() for _, variable in variables]  # training moves averages
     with tf.GradientTape() as tape:
         total = tf.reduce_sum(network(images, training=training) * factors)
@@ -204,51 +210,64 @@ def _of_keras(name, images, factors, *, training):
     return weights
 
 
+def _of_ours(name, weights, images, factors, *, training):
+    """Variable -> (our gradient, Keras's); takes the values out of `weights`."""
+    model = _inception3() if "inception" in name else models.get(name)
+    reads = PlaceholderGetter()
+    with tf.Graph().as_default(), v1.Session() as session, _smooth(name):
+        nn = Layers(training=training, num_classes=_CLASSES)
+        nn.dropout = lambda x, rate: x
+        with v1.variable_scope("", custom_getter=reads):
+            total = tf.reduce_sum(model.run(tf.constant(images), nn) * factors)
+        feeds, wanted, kernel = {}, {}, ()
+        for variable, read in reads.all.items():
+            of, shape = variable.rpartition("/")[2], tuple(read.shape)
+            kernel = shape if of == "kernel" else kernel
+            feeds[read], wanted[variable] = weights[of, shape, kernel].pop(0)
+        trained = reads.trainable
+        gradients = session.run(tf.gradients(total, list(trained.values())), feeds)
+    return {n: (gradient, wanted[n]) for n, gradient in zip(trained, gradients)}
+
+
+def _errors(pairs):
+    """Variable -> relative error of its gradient.
+
+    Batch norm takes some offsets away again: their gradients are only rounding.  They
+    are measured against larger ones.
+    """
+    least = 1e-3 * max(np.linalg.norm(wanted) for _, wanted in pairs.values())
+    return {
+        variable: np.linalg.norm(gradient - wanted) / max(np.linalg.norm(wanted), least)
+        for variable, (gradient, wanted) in pairs.items()
+    }
+
+
 # Networks whose rectifiers are layers in Keras that cannot be replaced.
 _ROUGH = ("vgg16", "mobilenet")
-
-
-class KerasGradientsTest(parameterized.TestCase):
-    @parameterized.product(name=tuple(_NETWORKS), training=(False, True))
-    def test_on_the_same_weights(self, name, training):
-        if training and name == "tf_cnn_inception3":
-            # Its last norms are of four numbers: 2e-4 in float32.
-            self.skipTest("too small an image for statistics of its batch")
-        keras.utils.set_random_seed(1)
-        shape = _NETWORKS[name][2]
-        images = np.random.uniform(-1, 1, [_BATCH, *shape]).astype(np.float32)
-        factors = np.random.normal(size=[_BATCH, _CLASSES]).astype(np.float32)
-        weights = _of_keras(name, images, factors, training=training)
-        ours = _inception3() if "inception" in name else models.get(name)
-        with tf.Graph().as_default(), v1.Session() as session, _smooth(name):
-            nn = Layers(training=training, num_classes=_CLASSES)
-            nn.dropout = lambda x, rate: x
-            total = tf.reduce_sum(ours.run(tf.constant(images), nn) * factors)
-            wanted, kernel = {}, ()
-            for variable in v1.global_variables():
-                of = variable.op.name.rpartition("/")[2]
-                shape = tuple(variable.shape)
-                kernel = shape if of == "kernel" else kernel
-                value, gradient = weights[of, shape, kernel].pop(0)
-                wanted[variable.op.name] = gradient
-                variable.load(value, session)
-            trained = v1.trainable_variables()
-            gradients = session.run(tf.gradients(total, trained))
-        wanted = [wanted[variable.op.name] for variable in trained]
-        # Batch norm takes some offsets away again: their gradients are only rounding.
-        least = 1e-3 * max(map(np.linalg.norm, wanted))
-        errors = {
-            variable.op.name: np.linalg.norm(a - b) / max(np.linalg.norm(b), least)
-            for variable, a, b in zip(trained, gradients, wanted)
-        }
-        worst = max(errors, key=errors.get)
-        self.assertLess(errors[worst], 1e-4, worst)
-        # All of Keras's are here, but for biases that a batch norm takes away again.
-        left = {of for (of, *_), several in weights.items() if several}
-        self.assertLessEqual(left, {"bias"})
 
 
 def _smooth(name):
     """Rectifiers without a kink, where rounding would take another derivative."""
     rough = tf.nn.relu if name in _ROUGH else tf.nn.softplus
     return mock.patch.object(tf.nn, "relu", rough)
+
+
+class KerasGradientsTest(parameterized.TestCase):
+    @parameterized.parameters(*_NETWORKS)
+    def test_on_the_same_weights(self, name):
+        keras.utils.set_random_seed(1)
+        images = np.random.uniform(-1, 1, [_BATCH, *_NETWORKS[name][2]]).astype("f4")
+        factors = np.random.normal(size=[_BATCH, _CLASSES]).astype("f4")
+        network, variables = _variables(name)
+        norms = any(ours == "moving_mean" for ours, _ in variables)
+        for training in (False, True) if norms else (True,):
+            with self.subTest(training=training):
+                data = images, factors
+                weights = _of_keras(network, variables, *data, training=training)
+                pairs = _of_ours(name, weights, *data, training=training)
+                errors = _errors(pairs)
+                worst = max(errors, key=errors.get)
+                self.assertLess(errors[worst], 1e-4, worst)
+                # All of Keras's are here, but for biases that a norm takes away again.
+                left = {of for (of, *_), several in weights.items() if several}
+                self.assertLessEqual(left, {"bias"})

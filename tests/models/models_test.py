@@ -10,6 +10,7 @@ from absl.testing import parameterized
 
 import models
 from tests.models import sizes
+from tests.models.placeholder_getter import PlaceholderGetter
 from tests.small_models import DISTINCT, SHAPES, shortened
 from towers.compute import flops
 
@@ -38,22 +39,6 @@ def _examples(model, shape, num_classes):
     if model.inputs.kind == "pairs":
         return rng.integers(0, num_classes, (2, *shape)), np.array([1, 0])
     return rng.integers(0, num_classes, (2, 2, *shape))
-
-
-class _Reads:
-    """A custom getter with placeholders for variables, as towers are traced."""
-
-    def __init__(self):
-        self.trainable = {}
-
-    def __call__(self, getter, name, *, shape, dtype, trainable=True, **options):
-        if options.get("reuse") is v1.AUTO_REUSE and name in self.trainable:
-            return self.trainable[name]  # shared on purpose
-        read = v1.placeholder(dtype, shape)
-        if trainable is not False:
-            assert name not in self.trainable, name
-            self.trainable[name] = read
-        return read
 
 
 class SweepTest(parameterized.TestCase):
@@ -90,7 +75,7 @@ class SweepTest(parameterized.TestCase):
 
     @parameterized.parameters(*models.MODELS)
     def test_at_its_own_size_in_the_other_format(self, name):
-        model, reads = models.get(name), _Reads()
+        model, reads = models.get(name), PlaceholderGetter()
         classes = model.inputs.num_classes
         with tf.Graph().as_default() as built:
             shape = model.inputs.shape if model.inputs.kind == "tokens" else ()

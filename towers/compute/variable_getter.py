@@ -78,6 +78,7 @@ class VariablePlaceholders:
         self._first = first
         self._trainable = trainable
         self._known = {} if known is None else known
+        self._lowered = {name.lower(): name for name in self._known}
         self._splits = splits
         self.owners = [] if owners is None else owners
         self._given: dict[str, tf.Tensor] = {}
@@ -193,12 +194,12 @@ class VariablePlaceholders:
         """Refuses names that TensorFlow would change or confuse with another name."""
         if not name or name.endswith("/"):
             raise ValueError(f"variable {name!r}: a name cannot be empty or end in /")
-        for other in self._known:
-            if other.lower() == name.lower():
-                raise ValueError(
-                    f"variable {name!r}: its name and {other!r} differ only in capital "
-                    "letters, which TensorFlow does not tell apart; give it another"
-                )
+        other = self._lowered.setdefault(name.lower(), name)
+        if other != name:
+            raise ValueError(
+                f"variable {name!r}: its name and {other!r} differ only in capital "
+                "letters, which TensorFlow does not tell apart; give it another"
+            )
 
     def _check_shared(self, name: str, shape: Any, dtype: Any, reuse: Any) -> None:
         """Refuses a second `get_variable` of a name unless it shares the variable."""
