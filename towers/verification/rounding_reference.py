@@ -232,10 +232,11 @@ def _nudge(train: graph.TrainGraph, session: v1.Session, seed: int | None) -> No
     if seed is None:
         return
     draw = np.random.default_rng(seed)
-    for name in train.template.trainable:
-        variable = train.mode.variables[name]
-        value = session.run(variable)
+    variables = [train.mode.variables[name] for name in train.template.trainable]
+    assignments, moved = [variable.initializer for variable in variables], {}
+    # In two calls: each prepares the whole graph, which takes longer than the values.
+    for assignment, value in zip(assignments, session.run(variables)):
         epsilon = _ROUNDINGS * np.finfo(value.dtype).eps
         epsilon *= draw.choice([-1, 1], value.shape)
-        moved = (value * (1 + epsilon)).astype(value.dtype)
-        session.run(variable.initializer, {variable.initializer.inputs[1]: moved})
+        moved[assignment.inputs[1]] = (value * (1 + epsilon)).astype(value.dtype)
+    session.run(assignments, moved)
