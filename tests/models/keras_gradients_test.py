@@ -161,7 +161,8 @@ def _ordered(layers):
         if auto := re.fullmatch(
             r"(?:conv2d|batch_normalization)(?:_(\d+))?", layer.name
         ):
-            keys.append((int(auto[1] or 0), 0, place))  # in the order of making
+            # in the order in which Keras made them
+            keys.append((int(auto[1] or 0), 0, place))
             continue
         block, number = re.fullmatch(
             r"(?:(\w+_block\d+)_(\d)_)?.*", layer.name
@@ -173,10 +174,10 @@ def _ordered(layers):
 
 def _variables(name):
     """Keras's network, and its variables by their names here, in our order."""
-    keras.backend.clear_session()  # numbers layers from 0
+    keras.backend.clear_session()  # so that layers are numbered from 0
     make, theirs, shape = _NETWORKS[name]
     network, ordered = make(theirs, shape)
-    for layer in network.layers:  # as `_smooth` has it
+    for layer in network.layers:  # as `_smooth` does in ours
         if isinstance(layer, keras.layers.Activation):
             layer.activation = keras.activations.softplus
     variables = []
@@ -196,7 +197,8 @@ def _of_keras(network, variables, images, factors, *, training):
 
     That is the shape of the kernel before the variable, which tells norms apart.
     """
-    values = [variable.numpy() for _, variable in variables]  # training moves averages
+    # before training changes the averages
+    values = [variable.numpy() for _, variable in variables]
     with tf.GradientTape() as tape:
         total = tf.reduce_sum(network(images, training=training) * factors)
     gradients = tape.gradient(total, [variable.value for _, variable in variables])
@@ -241,8 +243,9 @@ def _errors(pairs):
     }
 
 
-# Networks whose rectifiers are layers in Keras that cannot be replaced, or in which
-# without kinks all pixels become so alike that rounding chooses the largest of a pool.
+# In Keras, the rectifiers of the first two are layers that cannot be replaced.  In
+# googlenet without kinks, pixels become so alike that rounding chooses the largest of
+# a pool.
 _ROUGH = ("vgg16", "mobilenet", "googlenet")
 
 
