@@ -40,7 +40,7 @@ def _application(name, shape):
     return network, _ordered(network.layers)
 
 
-class _Made(list):
+class _OrderedLayers(list):
     """Layers of a network that a test makes, in the order of our variables."""
 
     def conv(self, x, filters, kernel, strides=1, **options):
@@ -66,42 +66,42 @@ def _halved(x):
 
 def _densenet40(name, shape):
     """Huang et al.'s, without bottlenecks; Keras's own have them."""
-    made, images = _Made(), keras.layers.Input(shape)
-    x = made.conv(images, 16, 3)
+    layers, images = _OrderedLayers(), keras.layers.Input(shape)
+    x = layers.conv(images, 16, 3)
     for stage in range(3):
         for _ in range(12):
-            y = made.conv(made.normalised(x), 12, 3)
+            y = layers.conv(layers.normalised(x), 12, 3)
             x = keras.layers.Concatenate()([x, y])
         if stage < 2:
-            x = made.conv(made.normalised(x), x.shape[-1], 1)
+            x = layers.conv(layers.normalised(x), x.shape[-1], 1)
             x = keras.layers.AveragePooling2D(2)(x)
-    return made.network(images, made.normalised(x))
+    return layers.network(images, layers.normalised(x))
 
 
 def _resnet50_v2(name, shape):
     """He et al.'s; in Keras's own the last unit of a stage has its stride."""
-    made, images = _Made(), keras.layers.Input(shape)
+    layers, images = _OrderedLayers(), keras.layers.Input(shape)
     x = keras.layers.ZeroPadding2D(3)(images)
-    x = made.conv(x, 64, 7, 2, padding="valid")
-    x = _halved(made.normalised(x))
+    x = layers.conv(x, 64, 7, 2, padding="valid")
+    x = _halved(layers.normalised(x))
     for stage, units in enumerate((3, 4, 6, 3)):
         for unit in range(units):
             filters, strides = 64 * 2**stage, 2 if stage and not unit else 1
-            y = made.normalised(x) if stage or unit else x
+            y = layers.normalised(x) if stage or unit else x
             if not unit:
-                x = made.conv(y, 4 * filters, 1, strides)
-            y = made.normalised(made.conv(y, filters, 1, strides))
-            y = made.normalised(made.conv(y, filters, 3))
-            x = keras.layers.Add()([x, made.conv(y, 4 * filters, 1)])
-    return made.network(images, made.normalised(x))
+                x = layers.conv(y, 4 * filters, 1, strides)
+            y = layers.normalised(layers.conv(y, filters, 1, strides))
+            y = layers.normalised(layers.conv(y, filters, 3))
+            x = keras.layers.Add()([x, layers.conv(y, 4 * filters, 1)])
+    return layers.network(images, layers.normalised(x))
 
 
 def _googlenet(name, shape):
     """Szegedy et al.'s table 1, which says the filters; Keras has no such network."""
-    made, images = _Made(), keras.layers.Input(shape)
+    layers, images = _OrderedLayers(), keras.layers.Input(shape)
 
     def conv(x, filters, kernel, strides=1):
-        x = made.conv(x, filters, kernel, strides, use_bias=True)
+        x = layers.conv(x, filters, kernel, strides, use_bias=True)
         return keras.layers.ReLU()(x)
 
     x = _halved(conv(images, 64, 7, 2))
@@ -117,18 +117,19 @@ def _googlenet(name, shape):
         "5a": (256, 160, 320, 32, 128, 128),
         "5b": (384, 192, 384, 48, 128, 128),
     }
-    for module, (one, reduced_3, three, reduced_5, five, pooled) in modules.items():
+    for module, filters in modules.items():
+        filters_1, reduced_3, filters_3, reduced_5, filters_5, pooled = filters
         x = keras.layers.Concatenate()(
             [
-                conv(x, one, 1),
-                conv(conv(x, reduced_3, 1), three, 3),
-                conv(conv(x, reduced_5, 1), five, 5),
+                conv(x, filters_1, 1),
+                conv(conv(x, reduced_3, 1), filters_3, 3),
+                conv(conv(x, reduced_5, 1), filters_5, 5),
                 conv(keras.layers.MaxPooling2D(3, 1, padding="same")(x), pooled, 1),
             ]
         )
         if module in ("3b", "4e"):
             x = _halved(x)
-    return made.network(images, x)
+    return layers.network(images, x)
 
 
 def _inception3():

@@ -6,6 +6,7 @@ from absl.testing import parameterized
 
 import models
 from models import layers, model, nasnet
+from tests.models.placeholder_getter import PlaceholderGetter
 from towers.compute import flops
 
 v1 = tf.compat.v1
@@ -31,17 +32,20 @@ class SizeTest(parameterized.TestCase):
         ("nasnetlarge", 1000, 88_753_150, 23.783, "stem2 42 336, cell18 11 4032"),
     )
     def test_published_size(self, name, classes, parameters, multiply_adds, wanted):
-        network, shapes = models.get(name), {}
-        with tf.Graph().as_default() as graph:
+        network, shapes, reads = models.get(name), {}, PlaceholderGetter()
+        with (
+            tf.Graph().as_default() as graph,
+            v1.variable_scope("", custom_getter=reads),
+        ):
             nn = layers.Layers(training=True, num_classes=classes)
             x = tf.zeros([1, *network.inputs.shape])
             for block in network.blocks:
                 x = model.run_blocks([block], x, nn)
                 main = x[0] if isinstance(x, tuple) else x
                 shapes[block[0]] = " ".join(map(str, main.shape[2:]))
-            variables = v1.trainable_variables()
-        head = [v for v in variables if v.op.name.startswith("auxiliary/")]
-        self.assertEqual(_count(variables) - _count(head), parameters)
+        variables = reads.trainable
+        main = [v for k, v in variables.items() if not k.startswith("auxiliary/")]
+        self.assertEqual(_count(main), parameters)
         main = flops.of_graph(graph) - flops.of_graph(graph, "auxiliary/")
         self.assertEqual(round(main / 2e9, 3), multiply_adds)
         for row in wanted.split(", "):
