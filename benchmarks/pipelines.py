@@ -1,11 +1,13 @@
-"""Pipelines: their speed-up, balance, memory and graph.
+"""Pipelines: their speed-up, schedules, balance, memory and graph.
 
-    python -m benchmarks.pipelines compute   # two stages on two cores against one core
-    python -m benchmarks.pipelines balance   # blocks timed, against equal numbers
-    python -m benchmarks.pipelines memory    # the largest transformer that fits
-    python -m benchmarks.pipelines build     # graph and first step of many stages
+    python -m benchmarks.pipelines compute    # two stages on two cores against one core
+    python -m benchmarks.pipelines schedules  # each schedule, on stages that wait
+    python -m benchmarks.pipelines balance    # blocks timed, against equal numbers
+    python -m benchmarks.pipelines memory     # the largest transformer that fits
+    python -m benchmarks.pipelines build      # graph and first step of many stages
 
 `compute` alternates between the two, so that other load on the machine slows both.
+`schedules` is explained in `benchmarks.lib.waiting_stages`.
 
 `memory` finds the largest model whose estimate (`pipelines.recompute`) stays within the
 limit, and then runs it.  The peak of a run is the bytes of the variables on a stage's
@@ -35,8 +37,8 @@ if __name__ == "__main__":
 import tensorflow as tf
 
 import models
-from benchmarks.lib import machine, table
-from benchmarks.lib.options import parser_for, positive
+from benchmarks.lib import machine, table, waiting_stages
+from benchmarks.lib.options import above_0, parser_for, positive, positives
 from flags import config
 from models.inputs import Tokens
 from models.transformer_lm import TransformerSize, chain
@@ -344,7 +346,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         subparser = what.add_parser(name, help=act.__doc__.splitlines()[0])
         subparser.set_defaults(act=act)
         for flag, default in settings.items():
-            kind = positive if isinstance(default, int) else str
+            kind = _TYPES[type(default)]
             subparser.add_argument(f"--{flag}", type=kind, default=default)
     options = parser.parse_args(argv)
     print(json.dumps(machine.facts()), flush=True)
@@ -356,11 +358,22 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
+_TYPES = {int: positive, float: above_0, list: positives, str: str}
 _WHAT: tuple[tuple[str, Callable[..., list[str]], dict[str, Any]], ...] = (
     (
         "compute",
         compute,
         {"layers": 6, "units": 256, "batch_size": 32, "micro_batches": 8, "steps": 20},
+    ),
+    (
+        "schedules",
+        waiting_stages.schedules,
+        {
+            "stages": [2, 4, 8],
+            "micro_batches": [1, 2, 4, 8, 16, 32],
+            "wait_ms": 10.0,
+            "steps": 3,
+        },
     ),
     ("balance", balance, {"models": "resnet110,vgg16", "batch_size": 2}),
     ("memory", memory, {"megabytes": 12, "batch_size": 8}),

@@ -1,4 +1,4 @@
-"""A task of the cluster in which `benchmarks.transport` measures.
+"""A task of the cluster in which `benchmarks.mechanisms.transport` measures.
 
 `benchmarks.lib.launch_tasks` starts it as every ps and as the only worker, which prints
 its measurements as a line of JSON.  Task 0 of ps listens on two more ports: it sends
@@ -18,7 +18,7 @@ from concurrent import futures
 import tensorflow as tf
 
 from benchmarks.lib.options import above_0, natural, parser_for, positives
-from benchmarks.transport import BASE, GRPC_PORT, SOCKET_PORT
+from benchmarks.mechanisms.transport import BASE, GRPC_PORT, SOCKET_PORT
 
 try:
     import grpc

@@ -11,6 +11,7 @@ from unittest import mock
 
 from absl.testing import parameterized
 
+import benchmarks
 from benchmarks.lib import cases, options
 from tests.processes.programs import ROOT
 
@@ -18,30 +19,30 @@ from tests.processes.programs import ROOT
 _WRONG = """
 peers.bare_peer --num_devices=0 | 0 is not at least 1
 chaos --kills=2 --seeds=3 | must be as many as --seeds
-checkpoints --rounds=0 | 0 is not at least 1
+mechanisms.checkpoints --rounds=0 | 0 is not at least 1
 cluster_speed --case=lenet | a case is MODEL:TOWERSxBATCH
 compare --max_others=nan | nan is not above 0
 compare --resume | give --out
 data_sources --rounds=0 | 0 is not at least 1
-epoch_order --examples=0 | 0 is not at least 1
-evaluation_memory --model=mpl | no such model; did you mean mlp
+mechanisms.epoch_order --examples=0 | 0 is not at least 1
+mechanisms.evaluation_memory --model=mpl | no such model; did you mean mlp
 lib.launch_tasks --tasks=ps:1,worker:1 --cwd=/no/such -- true | --cwd=/no/such: No such
 lib.many_towers --model=gpt2_124m | reads no images
 memory --timeout=-1 | -1 is not above 0
+pipelines schedules --wait_ms=0 | 0 is not above 0
 pipelines build --stages=0 | 0 is not at least 1
 pipelines memory --batch_size=3 | --batch_size=3: is not a multiple of 8 micro-
 pipelines balance --models=ncf | --models=ncf: reads pairs
 reduce --specs=nccl | nccl runs on GPU devices only
 same_steps --limit=0 | 0 is not above 0
 scaling --python=/no/such | '/no/such' is no program
-sharding --classes=-5 | -5 is not at least 1
+mechanisms.sharding --classes=-5 | -5 is not at least 1
 single_gpu --num_batches=0 | 0 is not at least 1
 startup --parts=models | give --tf_cnn_benchmarks
-step_overhead --model=mpl | no such model; did you mean mlp
-transport --settings=fast | 'fast'
+mechanisms.step_overhead --model=mpl | no such model; did you mean mlp
+mechanisms.transport --settings=fast | 'fast'
 peers.transport_peer --index=-1 | -1 is not at least 0
 lib.two_machines --tasks=ps:1 -- true | --tasks=ps:1: needs a worker
-waiting_stages --stages 2 3 | invalid choice: 3
 lib.waiting_towers --mode=replicatd | no replicatd, only parameter_server
 """
 _WRONG = [line.split(" | ") for line in _WRONG.strip().splitlines()]
@@ -58,7 +59,7 @@ def _of_the_docs() -> list[str]:
     for page in [ROOT / "README.md", *ROOT.glob("docs/*.md")]:
         text = page.read_text(encoding="utf-8")
         flags = r"(?: \w+(?=  )| --?\w+(?:[= ][\w=,./]+)?)*"
-        pattern = rf"python -m benchmarks\.(\w+{flags})(?=[`\s])"
+        pattern = rf"python -m benchmarks\.((?:mechanisms\.)?\w+{flags})(?=[`\s])"
         commands.update(re.findall(pattern, text))
     return sorted(commands)
 
@@ -143,6 +144,23 @@ class OptionsTest(parameterized.TestCase):
         with contextlib.redirect_stderr(said), self.assertRaises(SystemExit):
             main([*flags, "--not_there"])
         self.assertEndsWith(said.getvalue(), "unrecognized arguments: --not_there\n")
+
+    def test_one_list_of_all_commands(self):
+        commands = re.compile(r"python -m benchmarks\.([\w.]+) .*")
+        folder = ROOT / "benchmarks"
+        top, mechanisms = (
+            [
+                f"{prefix}{path.stem}"
+                for path in folder.glob(f"{inner}*.py")
+                if path.stem != "__init__"
+            ]
+            for inner, prefix in (("", ""), ("mechanisms/", "mechanisms."))
+        )
+        self.assertLessEqual(len(top), 13)
+        self.assertCountEqual(commands.findall(benchmarks.__doc__), [*top, *mechanisms])
+        page = (ROOT / "docs/performance.md").read_text(encoding="utf-8")
+        for match in commands.finditer(benchmarks.__doc__):
+            self.assertIn(f"    {match[0]}\n", page)
 
     def test_a_folder_that_takes_nothing(self):
         said = io.StringIO()

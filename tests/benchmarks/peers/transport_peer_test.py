@@ -2,8 +2,8 @@
 
 from absl.testing import absltest
 
-from benchmarks import transport
 from benchmarks.lib import process
+from benchmarks.mechanisms import transport
 from benchmarks.peers import transport_peer
 from tests.processes import programs
 

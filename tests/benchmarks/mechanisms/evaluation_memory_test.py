@@ -5,7 +5,7 @@ import os
 
 from absl.testing import absltest
 
-from benchmarks import evaluation_memory
+from benchmarks.mechanisms import evaluation_memory
 
 
 class EvaluationMemoryTest(absltest.TestCase):

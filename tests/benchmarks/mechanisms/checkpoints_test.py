@@ -4,7 +4,7 @@ import argparse
 
 import tensorflow as tf
 
-from benchmarks import checkpoints
+from benchmarks.mechanisms import checkpoints
 
 
 class CheckpointsTest(tf.test.TestCase):

@@ -6,7 +6,8 @@ import io
 import tensorflow as tf
 from absl.testing import parameterized
 
-from benchmarks import waiting_stages
+from benchmarks import pipelines
+from benchmarks.lib import waiting_stages
 from towers.layout.stages import Pipeline
 
 
@@ -22,12 +23,13 @@ class WaitingStagesTest(tf.test.TestCase, parameterized.TestCase):
         self.assertBetween(speed_up, 1.05, 2.29)
 
     def test_every_pipeline_that_the_blocks_can_make(self):
-        pipelines = waiting_stages.pipelines([2, 8], [1, 4])
-        self.assertLen(pipelines, 2 * 2 * 3)
-        for how in pipelines:
+        variants = waiting_stages.pipelines([2, 3, 8], [1, 4])
+        self.assertLen(variants, 3 * 2 * 3)
+        for how in variants:
             pieces = how.stages * how.chunks
             self.assertLen(how.cut, pieces)
-            self.assertEqual(how.cut[-1], max(waiting_stages.BLOCKS, pieces))
+            sizes = {after - before for before, after in zip((0, *how.cut), how.cut)}
+            self.assertEqual(sizes, {max(1, waiting_stages.BLOCKS // pieces)})
 
     def test_rows_are_beside_the_ideal(self):
         how = Pipeline(4, 8, "gpipe", 1, (2, 4, 6, 8))
@@ -38,10 +40,9 @@ class WaitingStagesTest(tf.test.TestCase, parameterized.TestCase):
 
     def test_the_command_prints_a_table(self):
         output = io.StringIO()
+        size = ["--stages=2", "--micro_batches=2", "--wait_ms=1", "--steps=1"]
         with contextlib.redirect_stdout(output):
-            waiting_stages.main(
-                ["--stages=2", "--micro_batches=2", "--wait_ms=1", "--steps=1"]
-            )
+            pipelines.main(["schedules", *size])
         lines = output.getvalue().splitlines()
         self.assertLen([line for line in lines if line.startswith("1f1b")], 1)
         self.assertIn("smallest share", lines[-1])

@@ -1,6 +1,6 @@
 """Time and memory to compute the order of an epoch.
 
-    python -m benchmarks.epoch_order --examples=20000000
+    python -m benchmarks.mechanisms.epoch_order --examples=20000000
 
 An input of so many examples is read from the middle of an epoch on.  In each round both
 orders are measured in turn, each in a process of its own:
@@ -88,7 +88,7 @@ def measure(options: argparse.Namespace) -> dict[str, list[list[float]]]:
             flags = {"order": name, "examples": options.examples}
             flags |= {"batches": options.batches}
             words = [f"--{flag}={value}" for flag, value in flags.items()]
-            argv = [sys.executable, "-m", "benchmarks.epoch_order", *words]
+            argv = [sys.executable, "-m", "benchmarks.mechanisms.epoch_order", *words]
             finished = process.run(process.Command(argv), timeout=600)
             if finished.status:
                 sys.exit(f"{name}: {finished.complaint}")
@@ -108,7 +108,7 @@ def report(measured: dict[str, list[list[float]]]) -> list[str]:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Measures and prints; returns the exit status."""
-    parser = parser_for("epoch_order", __doc__)
+    parser = parser_for("mechanisms.epoch_order", __doc__)
     parser.add_argument("--examples", type=positive, default=20_000_000)
     parser.add_argument("--batches", type=positive, default=1000)
     parser.add_argument("--rounds", type=positive, default=3)

@@ -1,6 +1,6 @@
 """Speed of transfers from ps tasks, beside a plain socket and a plain gRPC stream.
 
-    python -m benchmarks.transport --rounds=3 --out=/tmp/transport.json
+    python -m benchmarks.mechanisms.transport --rounds=3 --out=/tmp/transport.json
 
 A worker fetches a tensor that is split evenly over 1, 2 or 4 ps tasks, each a process
 on this machine; `socket` and `grpc` fetch the same number of bytes from one of these
@@ -153,7 +153,7 @@ def _bytes(size: int) -> str:
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     """The command line; exits with status 2 when something is wrong with it."""
-    parser = parser_for("transport", __doc__)
+    parser = parser_for("mechanisms.transport", __doc__)
     parser.add_argument("--rounds", type=positive, default=3)
     parser.add_argument(
         "--seconds", type=above_0, default=0.2, help="duration of each measurement"

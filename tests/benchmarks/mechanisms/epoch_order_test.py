@@ -4,7 +4,7 @@ import argparse
 
 from absl.testing import absltest
 
-from benchmarks import epoch_order
+from benchmarks.mechanisms import epoch_order
 
 
 class EpochOrderTest(absltest.TestCase):

@@ -1,6 +1,6 @@
 """What a step loses to a checkpoint, with --async_checkpoint and without.
 
-    python -m benchmarks.checkpoints
+    python -m benchmarks.mechanisms.checkpoints
 
 The variables and slots are those of resnet50 with momentum, in one session of this
 process.  Each round measures, in turn,
@@ -130,7 +130,7 @@ def _plan(options: argparse.Namespace) -> planning.Plan:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Measures and prints; returns the exit status."""
-    parser = parser_for("checkpoints", __doc__)
+    parser = parser_for("mechanisms.checkpoints", __doc__)
     parser.add_argument("--model", default="resnet50")
     parser.add_argument("--device", default="auto", choices=("auto", "cpu", "gpu"))
     parser.add_argument("--batch_size", type=positive, default=1)

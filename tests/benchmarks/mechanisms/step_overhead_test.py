@@ -4,7 +4,7 @@ import argparse
 
 import tensorflow as tf
 
-from benchmarks import step_overhead
+from benchmarks.mechanisms import step_overhead
 
 
 class StepOverheadTest(tf.test.TestCase):

@@ -1,6 +1,6 @@
 """Memory and time of a classifier of many classes that is spread over K devices.
 
-    python -m benchmarks.sharding
+    python -m benchmarks.mechanisms.sharding
 
 Two models of 256 features and 100,000 classes, trained with momentum on logical CPU
 devices: `classifier` is a dense layer alone, spread by classes; `tied` is a table that
@@ -214,7 +214,7 @@ def report(results: Sequence[ShardingResult]) -> list[str]:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Measures and prints a table."""
-    parser = parser_for("sharding", __doc__)
+    parser = parser_for("mechanisms.sharding", __doc__)
     parser.add_argument("--shards", type=positive, nargs="+", default=[1, 2, 4])
     parser.add_argument("--classes", type=positive, default=100_000)
     parser.add_argument("--batch_size", type=positive, default=64)

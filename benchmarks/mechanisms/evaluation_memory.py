@@ -1,6 +1,6 @@
 """Memory that each evaluation leaves allocated.
 
-    python -m benchmarks.evaluation_memory
+    python -m benchmarks.mechanisms.evaluation_memory
 
 One session evaluates mlp on one tower over and over on the test images of the digits,
 as a run does between its steps:
@@ -126,7 +126,7 @@ def report(measured: dict[str, list[float]]) -> list[str]:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Measures and prints; returns the exit status."""
-    parser = parser_for("evaluation_memory", __doc__)
+    parser = parser_for("mechanisms.evaluation_memory", __doc__)
     parser.add_argument("--model", default="mlp")
     parser.add_argument("--evaluations", type=positive, default=300)
     parser.add_argument("--warmup", type=positive, default=50)

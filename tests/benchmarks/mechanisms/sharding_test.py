@@ -2,7 +2,7 @@
 
 from absl.testing import absltest
 
-from benchmarks import sharding
+from benchmarks.mechanisms import sharding
 
 
 class ShardingTest(absltest.TestCase):

@@ -1,6 +1,6 @@
 """Cost of the session loop and its hooks, beside a bare loop over the same step.
 
-    python -m benchmarks.step_overhead
+    python -m benchmarks.mechanisms.step_overhead
 
 The model, mlp on 4 towers of 8 examples, is so small that a step is mostly overhead.
 In each round all variants run in turn in this process, each with a new graph:
@@ -135,7 +135,7 @@ def _plan(options: argparse.Namespace, train_dir: str | None) -> planning.Plan:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Measures and prints; returns the exit status."""
-    parser = parser_for("step_overhead", __doc__)
+    parser = parser_for("mechanisms.step_overhead", __doc__)
     parser.add_argument("--model", default="mlp")
     parser.add_argument("--num_towers", type=positive, default=4)
     parser.add_argument("--batch_size", type=positive, default=8, help="per tower")

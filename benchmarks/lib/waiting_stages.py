@@ -1,27 +1,22 @@
 """The speed-up of each pipeline schedule, on blocks that wait instead of computing.
 
-    python -m benchmarks.waiting_stages
-
-Eight equal blocks (sixteen where the stages' chunks number sixteen) wait for a fixed
-time per micro-batch forward, and twice as long backward.  Waiting takes no core, so the
-stages run in parallel on any number of cores, and the schedule alone causes the loss.
-The speed-up is the sum of all waits / the time of a step.  It is printed beside the
-ideal, K M V / (M V + K - 1), of K equal stages, M micro-batches and V chunks per stage.
+About eight equal blocks, as many in each stage, wait for a fixed time per micro-batch
+forward, and twice as long backward.  Waiting takes no core, so the stages run in
+parallel on any number of cores, and the schedule alone causes the loss.  The speed-up
+is the sum of all waits / the time of a step.  It is printed beside the ideal,
+K M V / (M V + K - 1), of K equal stages, M micro-batches and V chunks per stage.
 The fastest of a few steps counts, because other load on the machine can only lengthen a
 step.  The end of a wait costs about 0.3 ms of a core, in Python: with waits much
 shorter than 10 ms, eight stages on two cores would measure that cost, not the schedule.
 """
 
-import json
-import sys
+import argparse
 import time
 from collections.abc import Sequence
 
 import numpy as np
 import tensorflow as tf
 
-from benchmarks.lib import machine
-from benchmarks.lib.options import above_0, parser_for, positive
 from models.model import Images, Model, Recipe, Schedule
 from towers import graph
 from towers.data import inputs
@@ -34,7 +29,7 @@ from towers.session import loop
 
 v1 = tf.compat.v1
 
-BLOCKS = 8  # or as many as there are pieces
+BLOCKS = 8  # about
 CLASSES = 3
 _CHUNKS = 2  # of each stage, where the schedule interleaves
 
@@ -122,9 +117,8 @@ def pipelines(stages: Sequence[int], micro_batches: Sequence[int]) -> list[Pipel
         chunks = _CHUNKS if row.interleaves else 1
         for k in stages:
             pieces = k * chunks
-            blocks = max(BLOCKS, pieces)
-            size = blocks // pieces
-            cut = tuple(range(size, blocks + 1, size))
+            size = max(1, BLOCKS // pieces)
+            cut = tuple(size * (piece + 1) for piece in range(pieces))
             variants += [Pipeline(k, m, name, chunks, cut) for m in micro_batches]
     return variants
 
@@ -144,30 +138,13 @@ def row(how: Pipeline, speed_up: float) -> str:
     )
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Measures every pipeline and prints a table."""
-    parser = parser_for("waiting_stages", __doc__)
-    parser.add_argument(
-        "--stages", type=positive, nargs="+", default=[2, 4, 8], choices=[2, 4, 8]
-    )
-    parser.add_argument(
-        "--micro_batches", type=positive, nargs="+", default=[1, 2, 4, 8, 16, 32]
-    )
-    parser.add_argument("--wait_ms", type=above_0, default=10.0)
-    parser.add_argument("--steps", type=positive, default=3)
-    options = parser.parse_args(argv)
-    print(json.dumps(machine.facts()))
+def schedules(options: argparse.Namespace) -> list[str]:
+    """The speed-up of each schedule alone, on stages that wait."""
     print("schedule      K   M   ideal  speed-up  share")
     worst = float("inf")
     for how in pipelines(options.stages, options.micro_batches):
         seconds = options.wait_ms / 1e3
-        speedup = speed_up(how, seconds=seconds, steps=options.steps)
-        text = row(how, speedup)
+        text = row(how, speed_up(how, seconds=seconds, steps=options.steps))
         print(text, flush=True)
         worst = min(worst, float(text.split()[-1]))
-    print(f"smallest share of the ideal: {worst:.3f}")
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+    return [f"smallest share of the ideal: {worst:.3f}"]
