@@ -2,6 +2,31 @@
 
 _EVERYBODY = ["//visibility:public"]
 
+def python_main(name, module):
+    """A program that does what `python -m module` does.
+
+    As the script itself, towers/train.py would put towers/ on the path, where its
+    folders would pass for packages, and a relative --train_dir would end in Bazel's
+    cache.
+
+    Args:
+      name: of the program.
+      module: of towers/.
+    """
+    file = name + "_main.py"
+    native.genrule(
+        name = name + "_main",
+        outs = [file],
+        cmd = """cat > $@ <<'END'
+import os
+import runpy
+
+os.chdir(os.environ.get("BUILD_WORKING_DIRECTORY", "."))
+runpy.run_module("%s", run_name="__main__")
+END""" % module,
+    )
+    native.py_binary(name = name, srcs = [file], main = file, deps = ["//towers"])
+
 def python_files(deps, folders = [], others = None, table = "__init__"):
     """A library for each file of this folder, and one, named like it, of them all.
 

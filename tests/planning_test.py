@@ -22,6 +22,7 @@ from towers.errors.collected import PlanError
 from towers.gradients.exchange import GradientExchange
 from towers.layout import cluster_spec, placement
 from towers.optimizers.loss_scale import LossScaling
+from towers.variable_update.modes import VARIABLE_UPDATES
 
 v1 = tf.compat.v1
 
@@ -126,6 +127,18 @@ class PlanTest(parameterized.TestCase):
         plan = self._make(num_gpus=2, watched=watched, **length, **flags)
         self.assertEqual(plan.num_steps, last)
         self.assertEqual(plan.placement.num_towers, 2)
+
+    @parameterized.parameters(
+        *({"variable_update": mode} for mode in VARIABLE_UPDATES),
+        {"cross_replica_sync": False},
+        {"accumulate_steps": 2},
+    )
+    def test_schedules_end_with_the_run(self, **flags):
+        flags |= {"num_batches": 5, "num_warmup_batches": 1, "num_gpus": 3}
+        plan = self._make(learning_rate_schedule="cosine", **flags)
+        examples = plan.num_steps * plan.examples_per_step
+        self.assertEqual(plan.options.epochs, examples / plan.source.num_examples)
+        self.assertEqual(plan.update.learning_rate.epochs, plan.options.epochs)
 
     def test_epochs_in_steps(self):
         plan = self._make(num_gpus=3)

@@ -140,9 +140,11 @@ def make(
         num_towers = where.num_towers if where else config.devices.num_gpus
         mode = mode_of(config.variables)
         pipeline = findings.get(lambda: _pipeline(config, model, batch_size, cluster))
-        together = towers_per_step(mode, num_towers)
-        per_step = batch_size * config.variables.accumulate_steps * together
-        epochs = _epochs(config, model.recipe, sources and sources[0], per_step)
+        per_tower = batch_size * config.variables.accumulate_steps
+        per_step = per_tower * towers_per_step(mode, num_towers)
+        # Each tower takes `num_batches` steps, by itself or together with the others.
+        of_all = per_tower * num_towers
+        epochs = _epochs(config, model.recipe, sources and sources[0], of_all)
         callbacks = findings.get(partial(callbacks_of, config, callbacks)) or ()
         make_update = partial(update_from_recipe, epochs=epochs)
         update = findings.get(lambda: make_update(config.optimizer, model, per_step))
@@ -354,14 +356,17 @@ def _in_epochs(training: TrainingFlags) -> bool:
 
 
 def _epochs(
-    config: Config, recipe: Recipe, source: inputs.NamedSource | None, per_step: int
+    config: Config, recipe: Recipe, source: inputs.NamedSource | None, of_all: int
 ) -> float:
-    """The length of the training, in epochs; 1 if the source could not be made."""
+    """The length of the training, in epochs; 1 if the source could not be made.
+
+    `of_all` is the number of examples of a step of every tower.
+    """
     if not source:
         return 1.0
     limit, warmup, num_batches = _length(config.training, recipe, source)
     if num_batches is not None:
-        return (warmup + num_batches) * per_step / source.num_examples
+        return (warmup + num_batches) * of_all / source.num_examples
     assert limit is not None  # then it ends the run
     return limit / source.num_examples
 

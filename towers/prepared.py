@@ -103,7 +103,9 @@ def _complete(
         built = built._replace(loop=inner)
     finite = FiniteCheck(built.saved)
     evaluates = any(evaluator.steps(plan)) and towers is not None
-    here = TrainingRun(built, output.train_dir, evaluates, console, console.side)
+    factors: dict[int, float] = {}
+    folder, side = output.train_dir, console.side
+    here = TrainingRun(built, folder, evaluates, console, side, factors)
     callbacks, built = user_callbacks.attach(plan.callbacks, here)
     with tf.device(plan.placement.master):  # whose disk holds the files
         checkpoints = saving.set_up(
@@ -137,4 +139,5 @@ def _complete(
         callbacks=callbacks,
         summary=text,
         replicas=equal,
+        rate_factors=factors,
     )

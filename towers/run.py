@@ -107,9 +107,8 @@ class _Training:
             return self._train()
         except (NanLossError, checkpoint.NotFiniteError) as error:
             diagnosis = diagnose.diagnose_failure(
-                self._run.plan,
+                self._run,
                 self._sessions,
-                self._run.console,
                 last_step=error.step,
                 seconds=time.monotonic() - begun,
                 stop=self._stop,

@@ -13,6 +13,8 @@ from flags import config
 from models.model import Images, Model, Recipe, Schedule
 from tests import digit_runs
 from towers import planning, run
+from towers.callbacks.base import Callback
+from towers.callbacks.rate_adjustment import RateAdjustment
 from towers.callbacks.stop_on_nan import NanLossError
 from towers.checkpoints import checkpoint
 from towers.compute import sufficient_factors
@@ -71,14 +73,28 @@ def _source(value=0.0, also=None):
     )
 
 
+class _TooFast(Callback):
+    """Multiplies the learning rate by 1e33 after step 4."""
+
+    def set_up(self, run):
+        self._step, self._rate = run.train.step, RateAdjustment(run)
+
+    def before_run(self, run_context):
+        return v1.train.SessionRunArgs(self._step)
+
+    def after_run(self, run_context, run_values):
+        if run_values.results == 4:
+            self._rate.change(run_context.session, 4, 1e33)
+
+
 class DiagnoseTest(digit_runs.Runs):
-    def _train(self, value=0.0, also=None, **settings):
+    def _train(self, value=0.0, also=None, callbacks=(), **settings):
         """Runs 11 steps."""
         settings = {"num_gpus": _TOWERS, "num_warmup_batches": 0, **settings}
         config_made = config.make(
             device="cpu", data_name="synthetic", num_batches=11, **settings
         )
-        plan = planning.make(config_made, lambda name: _model())
+        plan = planning.make(config_made, lambda name: _model(), callbacks=callbacks)
         plan = dataclasses.replace(plan, source=_source(value, also))
         self.stream = io.StringIO()
         run.train(plan, progress.Console(self.stream))
@@ -171,6 +187,19 @@ class DiagnoseTest(digit_runs.Runs):
             value=None,
             init_learning_rate=1e30,
         )
+
+    @parameterized.parameters(4, 8)
+    def test_at_a_rate_that_a_callback_set(self, save_model_steps):
+        """After step 4, whose checkpoint does not hold the rate."""
+        self._fails(
+            "the gradient of sound/w and marked/v in every tower is not finite at step "
+            "6, and the loss there is not finite, too; the loss of step 6 is .*",
+            value=None,
+            callbacks=[_TooFast()],
+            train_dir=self.directory,
+            save_model_steps=save_model_steps,
+        )
+        self._check_replayed(5 if save_model_steps == 4 else 1, 6)
 
     def test_gradients_of_skipped_steps_are_no_fault(self):
         """Step 6 is skipped; of step 9, the first example is no number."""

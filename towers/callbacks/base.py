@@ -55,6 +55,8 @@ class TrainingRun(NamedTuple):
       evaluates: whether it evaluates during training.
       log: prints a line.
       side: writes the callback's files; a failure to write does not end the run.
+      rate_factors: gets the factors of the learning rate that callbacks set, by the
+        step after which they hold; None if nobody asks.
     """
 
     train: TrainGraph
@@ -62,6 +64,7 @@ class TrainingRun(NamedTuple):
     evaluates: bool = False
     log: Callable[[str], None] = print
     side: SideOutputs = SideOutputs()
+    rate_factors: dict[int, float] | None = None
 
 
 class Callback(v1.train.SessionRunHook):

@@ -19,6 +19,7 @@ class RateAdjustment:
     def __init__(self, run: TrainingRun):
         variable = run.train.saved[ADJUSTMENT]
         assert isinstance(variable, tf.Variable)
+        self._factors = {} if run.rate_factors is None else run.rate_factors
         with tf.device(variable.device), v1.name_scope(graph_names.VARIABLES):
             self._value = variable.read_value()
             self._given = v1.placeholder(tf.float32, [2])
@@ -27,6 +28,16 @@ class RateAdjustment:
     def factor(self, session: v1.Session) -> float:
         """The factor for the next steps."""
         return float(session.run(self._value)[0])
+
+    def change(self, session: v1.Session, step: int, factor: float) -> None:
+        """Sets the factor for the steps after `step`, and notes it."""
+        self._factors[step] = factor
+        self.write(session, factor)
+
+    def repeat(self, session: v1.Session, step: int) -> None:
+        """Sets the factor that was noted for the steps after `step`, if any."""
+        if step in self._factors:
+            self.write(session, self._factors[step])
 
     def write(self, session: v1.Session, factor: float, offset: float = 0.0) -> None:
         """Sets factor and offset for the next steps."""

@@ -70,7 +70,7 @@ class ReduceRate(BestSoFar):
     def _reduce(self, run_context: RunContext, step: int) -> None:
         session = run_context.session
         factor = self._rate.factor(session) * self._factor
-        self._rate.write(session, factor)
+        self._rate.change(session, step, factor)
         self.log(
             f"ReduceRate: {self.metric} is on a plateau at step {step}; the "
             f"learning rate is now {factor:.6g} x the schedule's"

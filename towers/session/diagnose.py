@@ -2,8 +2,9 @@
 
 A run checks only the loss of each step, which takes no time.  When a loss is not
 finite, the graph is built again, with a check of every tower's loss and gradients, and
-takes the steps from the last checkpoint, or from the start, again.  Runs repeat bit for
-bit, so the same step fails; a gradient may have failed some steps before the loss.
+takes the steps from the last checkpoint, or from the start, again, at the learning
+rates of the run.  Runs repeat bit for bit, so the same step fails; a gradient may have
+failed some steps before the loss.
 """
 
 import time
@@ -14,6 +15,8 @@ import numpy as np
 import tensorflow as tf
 
 from towers import graph
+from towers.callbacks.base import TrainingRun
+from towers.callbacks.rate_adjustment import RateAdjustment
 from towers.checkpoints import checkpoint, warm_start
 from towers.cluster.sessions import Sessions, Stop, session_config
 from towers.compute import sufficient_factors
@@ -24,6 +27,7 @@ from towers.data.source import Batch
 from towers.errors.explain import cause
 from towers.planning import Plan
 from towers.session import loop
+from towers.session.make_hooks import RunParts
 from towers.session.progress import Console
 
 v1 = tf.compat.v1
@@ -46,9 +50,8 @@ class Diagnosis(NamedTuple):
 
 
 def diagnose_failure(
-    plan: Plan,
+    run: RunParts,
     sessions: Sessions,
-    console: Console,
     *,
     last_step: int,
     seconds: float,
@@ -57,9 +60,8 @@ def diagnose_failure(
     """Takes the steps again until a tower's gradient or loss is not finite.
 
     Args:
-      plan: of the run.
+      run: that failed.
       sessions: opens sessions.
-      console: takes lines for the user.
       last_step: the step at which the run failed.
       seconds: how long the run took; the search may take as long, within limits.
       stop: set by signals, which end the search, too.
@@ -67,6 +69,7 @@ def diagnose_failure(
     Returns:
       what was not finite, or why that is not known.
     """
+    plan, console = run.plan, run.console
     train = graph.build(**plan.parts)
     if not train.mode.together:
         return Diagnosis(
@@ -82,12 +85,16 @@ def diagnose_failure(
         fine = [_finite(tower) for tower in train.towers]
         spoilt = [_spoilt(batch) for batch in train.feed.batches]
         restore = _restorer(plan, train, console)
+        again = TrainingRun(train, rate_factors=run.rate_factors)
+        rate = RateAdjustment(again) if run.rate_factors else None
         config = session_config(plan.placement, plan.config.devices)
         try:
             with sessions.open(train.graph, config) as session:
                 loop.start(train, session, restore)
                 seconds = min(max(seconds, _LEAST_SECONDS), _MOST_SECONDS)
-                search = _Search(train, session, fine, spoilt, console=console)
+                search = _Search(
+                    train, session, fine, spoilt, rate=rate, console=console
+                )
                 finding = search(last_step, time.monotonic() + seconds, stop)
                 data = _of_data(plan, search)
                 return Diagnosis(data + finding, of_data=bool(data))
@@ -159,7 +166,16 @@ def _restorer(
 
 
 class _Search:
-    """Takes steps until one is not finite."""
+    """Takes steps until one is not finite.
+
+    Args:
+      train: the graph.
+      session: on it, started.
+      fine: of each tower, as `_finite` has it.
+      spoilt: of each batch, as `_spoilt` has it.
+      rate: sets the learning rates of the run; None if no callback changed them.
+      console: takes lines for the user.
+    """
 
     def __init__(
         self,
@@ -168,8 +184,10 @@ class _Search:
         fine: Sequence[tf.Tensor],
         spoilt: Sequence[dict[str, tf.Tensor]],
         *,
+        rate: RateAdjustment | None,
         console: Console,
     ):
+        self._session, self._rate = session, rate
         self._names = train.template.trainable
         # With a dynamic loss scale, steps whose gradients are not finite are skipped.
         self._skips = train.skipped is not None
@@ -185,6 +203,8 @@ class _Search:
             "gradient that is not finite"
         )
         while step < last_step:
+            if self._rate:
+                self._rate.repeat(self._session, step)
             step, per_tower, self.spoilt = self._run()
             fine = np.stack(per_tower)
             if not (fine[:, :1] if self._skips else fine).all():

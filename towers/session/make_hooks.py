@@ -39,6 +39,8 @@ class RunParts:
       summary: scalar string, or None.
       replicas: whether they are equal, or None if that is not asked for.
       callbacks: the user's.
+      rate_factors: those of the learning rate that callbacks have set, by the step
+        after which they hold.
     """
 
     plan: Plan
@@ -49,6 +51,7 @@ class RunParts:
     summary: tf.Tensor | None
     replicas: replicas.Same | None
     callbacks: list[GuardedCallback]
+    rate_factors: dict[int, float]
 
 
 class Attempt(NamedTuple):
