@@ -9,8 +9,9 @@ calls alexnet on CIFAR-10 is the network of TensorFlow's tutorial.
 import tensorflow as tf
 
 from models import cifar10_tutorial
+from models.image_networks import CIFAR10, dense, imagenet, logits, throughput_recipe
 from models.layers import Layers
-from models.model import Images, Model, Recipe, Schedule
+from models.model import Model, Recipe, Schedule
 
 
 def _pool(x: tf.Tensor, nn: Layers) -> tf.Tensor:
@@ -43,17 +44,6 @@ def conv5(x: tf.Tensor, nn: Layers) -> tf.Tensor:
     return _pool(nn.conv(x, 256, 3, activation=tf.nn.relu), nn)
 
 
-def dense(x: tf.Tensor, nn: Layers) -> tf.Tensor:
-    """4096 rectified units, half of them dropped in training."""
-    x = nn.dense(nn.flatten(x), 4096, activation=tf.nn.relu)
-    return nn.dropout(x, 0.5)
-
-
-def logits(x: tf.Tensor, nn: Layers) -> tf.Tensor:
-    """One number per class."""
-    return nn.dense(x, nn.num_classes)
-
-
 def alexnet() -> Model:
     """Five convolutions and three dense layers, with tf_cnn_benchmarks' settings."""
     return Model(
@@ -68,13 +58,8 @@ def alexnet() -> Model:
             ("dense7", dense),
             ("logits", logits),
         ),
-        inputs=Images(shape=(227, 227, 3), num_classes=1001, preprocessing="imagenet"),
-        recipe=Recipe(
-            batch_size=512,
-            schedule=Schedule(rates=(0.005,)),
-            optimizer="sgd",
-            weight_decay=4e-5,
-        ),
+        inputs=imagenet(227),
+        recipe=throughput_recipe(512),
         num_parameters=61_842_345,
     )
 
@@ -93,12 +78,7 @@ def alexnet_cifar10() -> Model:
             ("local4", cifar10_tutorial.local4),
             ("logits", logits),
         ),
-        inputs=Images(
-            shape=(32, 32, 3),
-            num_classes=10,
-            preprocessing="cifar",
-            num_examples=50_000,
-        ),
+        inputs=CIFAR10,
         recipe=Recipe(
             batch_size=128,
             schedule=Schedule(rates=(0.1, 0.01, 0.001), epochs=(100, 200)),

@@ -10,8 +10,9 @@ import functools
 
 import tensorflow as tf
 
+from models.image_networks import CIFAR10
 from models.layers import Initializer, Layers
-from models.model import Images, Model, Recipe, Schedule
+from models.model import Model, Recipe, Schedule
 
 # (depth, growth) -> trainable parameters; the paper's table 2 has 1.0, 7.0 and 27.2
 # million.
@@ -71,12 +72,7 @@ def densenet(depth: int, growth: int) -> Model:
     return Model(
         name=f"densenet{depth}_k{growth}",
         blocks=(*blocks, ("logits", logits)),
-        inputs=Images(
-            shape=(32, 32, 3),
-            num_classes=10,
-            preprocessing="cifar",
-            num_examples=50_000,
-        ),
+        inputs=CIFAR10,
         recipe=Recipe(
             batch_size=64,
             # The paper trains 300 epochs; tf_cnn_benchmarks goes on.

@@ -9,8 +9,9 @@ import functools
 
 import tensorflow as tf
 
+from models.image_networks import imagenet, pooled_logits, throughput_recipe
 from models.layers import Kernel, Layers
-from models.model import Images, Model, Recipe, Schedule
+from models.model import Model
 
 # Block -> filters ([paper], table 1): 1 x 1; 3 x 3 reduce, 3 x 3; 5 x 5 reduce, 5 x 5;
 # pool proj.
@@ -68,30 +69,23 @@ def module(
     return nn.max_pool(x, 3, 2) if halves else x
 
 
-def logits(x: tf.Tensor, nn: Layers) -> tf.Tensor:
-    """One number per class."""
-    return nn.dense(nn.global_avg_pool(x), nn.num_classes)
-
-
 def googlenet() -> Model:
-    """GoogLeNet, with tf_cnn_benchmarks' settings.
-
-    Those settings are for throughput, plain SGD at a constant rate; they are not how
-    the published accuracy was reached.
-    """
+    """GoogLeNet, with the settings of `throughput_recipe`."""
     modules = [
         (name, functools.partial(module, filters=filters, halves=name in _HALVED_AFTER))
         for name, filters in _MODULES.items()
     ]
     return Model(
         name="googlenet",
-        blocks=(("conv1", conv1), ("conv2", conv2), *modules, ("logits", logits)),
-        inputs=Images(shape=(224, 224, 3), num_classes=1001, preprocessing="imagenet"),
-        recipe=Recipe(
-            batch_size=32,
-            schedule=Schedule(rates=(0.005,)),
-            optimizer="sgd",
-            weight_decay=4e-5,
+        blocks=(
+            ("conv1", conv1),
+            ("conv2", conv2),
+            *modules,
+            ("logits", pooled_logits),
+        ),
+        inputs=imagenet(224),
+        recipe=throughput_recipe(
+            32,
             published="68.7 % top-1, 88.9 % top-5 (Caffe's bvlc_googlenet, with what "
             "is left out here)",
         ),

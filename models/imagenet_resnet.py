@@ -12,9 +12,10 @@ from typing import Any
 
 import tensorflow as tf
 
+from models.image_networks import imagenet, pooled_logits
 from models.layers import Layers
-from models.model import Images, Model, Recipe, Schedule
-from models.resnet import logits, preactivated_logits
+from models.model import Model, Recipe, Schedule
+from models.resnet import preactivated_logits
 
 # Depth -> units per stage ([1], table 1).  Below 50 layers a unit has two convolutions
 # of 3 x 3, from there on a bottleneck of three.
@@ -209,12 +210,12 @@ def imagenet_resnet(depth: int, *, version: float = 1) -> Model:
     if version == 2:
         name, block = units[0]
         units[0] = name, functools.partial(block, first=True)
-    last = preactivated_logits if version == 2 else logits
+    last = preactivated_logits if version == 2 else pooled_logits
     parameters = _PARAMETERS[depth, 2 if version == 2 else 1]
     return Model(
         name=f"resnet{depth}" + {1: "", 1.5: "_v1.5", 2: "_v2"}[version],
         blocks=(("stem", stem), *units, ("logits", last)),
-        inputs=Images(shape=(224, 224, 3), num_classes=1001, preprocessing="imagenet"),
+        inputs=imagenet(224),
         recipe=recipe(
             64 if depth == 50 else 32,
             published=_PUBLISHED.get((depth, version), ""),

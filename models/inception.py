@@ -14,15 +14,9 @@ from typing import Any
 
 import tensorflow as tf
 
+from models.image_networks import imagenet, pooled_logits, throughput_recipe
 from models.layers import Kernel, Layers
-from models.model import (
-    Images,
-    Model,
-    Recipe,
-    Schedule,
-    softmax_cross_entropy,
-    top_k_accuracy,
-)
+from models.model import Model, softmax_cross_entropy, top_k_accuracy
 
 Pair = tuple[tf.Tensor, tf.Tensor]  # an activation, or logits; auxiliary logits
 
@@ -179,11 +173,6 @@ def module_e(x: tf.Tensor, nn: Layers, *, pool: str) -> tf.Tensor:
     )
 
 
-def logits(x: tf.Tensor, nn: Layers) -> tf.Tensor:
-    """One number per class."""
-    return nn.dense(nn.global_avg_pool(x), nn.num_classes)
-
-
 def loss(outputs: Pair, labels: tf.Tensor) -> tf.Tensor:
     """Cross entropy of both classifiers, the auxiliary one's at 0.4."""
     main, head = outputs
@@ -216,15 +205,12 @@ _BLOCKS_AFTER_HEAD = (
     ("mixed_7a", module_d),
     ("mixed_7b", functools.partial(module_e, pool="avg")),
     ("mixed_7c", functools.partial(module_e, pool="max")),
-    ("logits", logits),
+    ("logits", pooled_logits),
 )
 
 
 def inception3(*, head: bool = True) -> Model:
-    """Inception-v3, with tf_cnn_benchmarks' settings.
-
-    Those settings are for throughput, plain SGD at a constant rate; they are not how
-    the published accuracy was reached.
+    """Inception-v3, with the settings of `throughput_recipe`.
 
     Args:
       head: whether there is the auxiliary classifier.
@@ -236,13 +222,9 @@ def inception3(*, head: bool = True) -> Model:
     return Model(
         name="inception3",
         blocks=blocks,
-        inputs=Images(shape=(299, 299, 3), num_classes=1001, preprocessing="imagenet"),
-        recipe=Recipe(
-            batch_size=32,
-            schedule=Schedule(rates=(0.005,)),
-            optimizer="sgd",
-            weight_decay=4e-5,
-            published="78.0 % top-1, 93.9 % top-5 (TF-slim's table of models)",
+        inputs=imagenet(299),
+        recipe=throughput_recipe(
+            32, published="78.0 % top-1, 93.9 % top-5 (TF-slim's table of models)"
         ),
         loss=loss if head else softmax_cross_entropy,
         metrics=metrics if head else top_k_accuracy,

@@ -8,9 +8,10 @@ import string
 
 import tensorflow as tf
 
+from models.image_networks import imagenet, throughput_recipe
 from models.inception import conv, convs, halve
 from models.layers import Kernel, Layers
-from models.model import Images, Model, Recipe, Schedule
+from models.model import Model
 
 _ROW: Kernel = (1, 7)
 _COLUMN: Kernel = (7, 1)
@@ -128,11 +129,7 @@ def logits(x: tf.Tensor, nn: Layers) -> tf.Tensor:
 
 
 def inception4() -> Model:
-    """Inception-v4, with tf_cnn_benchmarks' settings.
-
-    Those settings are for throughput, plain SGD at a constant rate; they are not how
-    the published accuracy was reached.
-    """
+    """Inception-v4, with the settings of `throughput_recipe`."""
     stem = (("stem1", stem1), ("stem2", stem2), ("stem3", stem3))
     mixed = (
         *(mixed_3a, mixed_4a, mixed_5a),
@@ -149,13 +146,9 @@ def inception4() -> Model:
     return Model(
         name="inception4",
         blocks=(*stem, *zip(names, mixed, strict=True), ("logits", logits)),
-        inputs=Images(shape=(299, 299, 3), num_classes=1001, preprocessing="imagenet"),
-        recipe=Recipe(
-            batch_size=32,
-            schedule=Schedule(rates=(0.005,)),
-            optimizer="sgd",
-            weight_decay=4e-5,
-            published="80.2 % top-1, 95.2 % top-5 (TF-slim's table of models)",
+        inputs=imagenet(299),
+        recipe=throughput_recipe(
+            32, published="80.2 % top-1, 95.2 % top-5 (TF-slim's table of models)"
         ),
         # A published count, 42,679,816 (osmr/imgclsmob), less its scales of batch
         # norm; and the 1001st class.

@@ -6,6 +6,7 @@ Recognition, Proceedings of the IEEE, 1998.
 
 import tensorflow as tf
 
+from models.image_networks import logits
 from models.layers import Layers
 from models.model import Images, Model, Recipe, Schedule
 
@@ -23,11 +24,6 @@ def conv2(x: tf.Tensor, nn: Layers) -> tf.Tensor:
 def dense(x: tf.Tensor, nn: Layers) -> tf.Tensor:
     """512 rectified units on the flattened activation."""
     return nn.dense(nn.flatten(x), 512, activation=tf.nn.relu)
-
-
-def logits(x: tf.Tensor, nn: Layers) -> tf.Tensor:
-    """One number per class."""
-    return nn.dense(x, nn.num_classes)
 
 
 def lenet() -> Model:

@@ -6,6 +6,7 @@ Deep Networks from Decentralized Data, AISTATS 2017, arXiv:1602.05629.
 
 import tensorflow as tf
 
+from models.image_networks import logits
 from models.layers import Layers
 from models.model import Images, Model, Recipe, Schedule
 
@@ -13,11 +14,6 @@ from models.model import Images, Model, Recipe, Schedule
 def hidden(x: tf.Tensor, nn: Layers) -> tf.Tensor:
     """A dense layer of 200 rectified units."""
     return nn.dense(nn.flatten(x), 200, activation=tf.nn.relu)
-
-
-def logits(x: tf.Tensor, nn: Layers) -> tf.Tensor:
-    """One number per class."""
-    return nn.dense(x, nn.num_classes)
 
 
 def mlp() -> Model:

@@ -10,8 +10,9 @@ import functools
 import tensorflow as tf
 
 from models.image_layers import Activation
+from models.image_networks import imagenet
 from models.layers import Layers
-from models.model import Images, Model, Recipe, Schedule
+from models.model import Model, Recipe, Schedule
 from models.recipe import decay_all
 
 # (expansion, channels, units, strides of the first), table 2 of the paper.
@@ -88,7 +89,7 @@ def mobilenet() -> Model:
             ("head", functools.partial(conv, filters=1280, kernel=1)),
             ("logits", logits),
         ),
-        inputs=Images(shape=(224, 224, 3), num_classes=1001, preprocessing="imagenet"),
+        inputs=imagenet(224),
         recipe=Recipe(
             batch_size=96,
             schedule=Schedule(

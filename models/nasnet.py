@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
+from models.image_networks import CIFAR10
 from models.layers import Initializer, Layers
 from models.model import (
     Images,
@@ -302,12 +303,7 @@ def nasnet_cifar10() -> Model:
     return Model(
         name="nasnet_cifar10",
         blocks=_blocks(CIFAR),
-        inputs=Images(
-            shape=(32, 32, 3),
-            num_classes=10,
-            preprocessing="cifar",
-            num_examples=50_000,
-        ),
+        inputs=CIFAR10,
         recipe=Recipe(
             batch_size=32,
             schedule=Schedule(name="cosine", rates=(0.025,)),

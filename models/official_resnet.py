@@ -12,10 +12,12 @@ from typing import Any
 
 import tensorflow as tf
 
-from models import imagenet_resnet, resnet
+from models import imagenet_resnet
+from models.image_networks import pooled_logits
 from models.imagenet_resnet import basic, bottleneck, preactivated_unit, residual_unit
 from models.layers import Layers
 from models.model import Images, Model
+from models.resnet import preactivated_logits
 
 v1 = tf.compat.v1
 
@@ -93,7 +95,7 @@ def official_resnet(depth: int, *, version: int = 1) -> Model:
         always_projects=True,
     )
     first = imagenet_resnet.stem if version == 1 else stem
-    last = resnet.logits if version == 1 else resnet.preactivated_logits
+    last = pooled_logits if version == 1 else preactivated_logits
     features = 512 if depth < 50 else 2048
     return Model(
         name=f"official_resnet{depth}" + ("_v2" if version == 2 else ""),

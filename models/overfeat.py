@@ -6,8 +6,9 @@ Localization and Detection using Convolutional Networks, ICLR 2014, arXiv:1312.6
 
 import tensorflow as tf
 
+from models.image_networks import imagenet, logits, throughput_recipe
 from models.layers import Layers
-from models.model import Images, Model, Recipe, Schedule
+from models.model import Model
 
 
 def _halve(x: tf.Tensor, nn: Layers) -> tf.Tensor:
@@ -54,17 +55,8 @@ def dense7(x: tf.Tensor, nn: Layers) -> tf.Tensor:
     return _dense(x, nn, 4096)
 
 
-def logits(x: tf.Tensor, nn: Layers) -> tf.Tensor:
-    """One number per class."""
-    return nn.dense(x, nn.num_classes)
-
-
 def overfeat() -> Model:
-    """OverFeat's fast model, with tf_cnn_benchmarks' settings.
-
-    Those settings are for throughput, plain SGD at a constant rate; they are not how
-    the published accuracy was reached.
-    """
+    """OverFeat's fast model, with the settings of `throughput_recipe`."""
     return Model(
         name="overfeat",
         blocks=(
@@ -77,12 +69,9 @@ def overfeat() -> Model:
             ("dense7", dense7),
             ("logits", logits),
         ),
-        inputs=Images(shape=(231, 231, 3), num_classes=1001, preprocessing="imagenet"),
-        recipe=Recipe(
-            batch_size=32,
-            schedule=Schedule(rates=(0.005,)),
-            optimizer="sgd",
-            weight_decay=4e-5,
+        inputs=imagenet(231),
+        recipe=throughput_recipe(
+            32,
             published="39.28 % top-1, 17.12 % top-5 error (arXiv:1312.6229, table 2)",
         ),
         num_parameters=145_920_872 + 4096 + 1,

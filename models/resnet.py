@@ -11,8 +11,9 @@ from typing import Any
 
 import tensorflow as tf
 
+from models.image_networks import CIFAR10, pooled_logits
 from models.layers import Kernel, Layers
-from models.model import Images, Model, Recipe, Schedule
+from models.model import Model, Recipe, Schedule
 
 # Depth -> trainable parameters; [1] rounds them to 0.27, 0.46, 0.66, 0.85, 1.7 million.
 # Version 2 moves the normalisations about but has as many.
@@ -85,17 +86,12 @@ def preactivated_unit(
     return _conv(y, nn, filters, 3) + _identity(x, nn, filters, strides)
 
 
-def logits(x: tf.Tensor, nn: Layers) -> tf.Tensor:
-    """One number per class."""
-    return nn.dense(nn.global_avg_pool(x), nn.num_classes)
-
-
 def preactivated_logits(x: tf.Tensor, nn: Layers, **norm: Any) -> tf.Tensor:
-    """`logits` after the rectifier that version 2's last unit lacks.
+    """`pooled_logits` after the rectifier that version 2's last unit lacks.
 
     `norm` is of the normalisation before it, as `nn.batch_norm` has it.
     """
-    return logits(nn.batch_norm(x, activation=tf.nn.relu, **norm), nn)
+    return pooled_logits(nn.batch_norm(x, activation=tf.nn.relu, **norm), nn)
 
 
 def _units(
@@ -124,7 +120,7 @@ def cifar_resnet(depth: int, *, version: int = 1) -> Model:
     assert version in (1, 2), version
     unit: Callable[..., tf.Tensor] = basic_unit if version == 1 else preactivated_unit
     units = _units(unit, filters=(16, 32, 64), counts=[(depth - 2) // 6] * 3)
-    last = logits
+    last = pooled_logits
     if version == 2:
         name, unit = units[0]
         units[0] = name, functools.partial(unit, first=True)
@@ -132,12 +128,7 @@ def cifar_resnet(depth: int, *, version: int = 1) -> Model:
     return Model(
         name=f"resnet{depth}" + ("_v2" if version == 2 else ""),
         blocks=(("stem", cifar_stem), *units, ("logits", last)),
-        inputs=Images(
-            shape=(32, 32, 3),
-            num_classes=10,
-            preprocessing="cifar",
-            num_examples=50_000,
-        ),
+        inputs=CIFAR10,
         recipe=Recipe(
             batch_size=128,
             # 164 epochs are the 64 000 steps of [1]; tf_cnn_benchmarks goes on.

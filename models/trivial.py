@@ -5,8 +5,9 @@ The layers are those of tf_cnn_benchmarks' `trivial`, so that speeds can be comp
 
 import tensorflow as tf
 
+from models.image_networks import CIFAR10, imagenet, logits, throughput_recipe
 from models.layers import Layers
-from models.model import Images, Model, Recipe, Schedule
+from models.model import Model
 
 
 def narrow(x: tf.Tensor, nn: Layers) -> tf.Tensor:
@@ -19,19 +20,9 @@ def wide(x: tf.Tensor, nn: Layers) -> tf.Tensor:
     return nn.dense(x, 4096, activation=tf.nn.relu)
 
 
-def logits(x: tf.Tensor, nn: Layers) -> tf.Tensor:
-    """One number per class."""
-    return nn.dense(x, nn.num_classes)
-
-
 _BLOCKS = (("narrow", narrow), ("wide", wide), ("logits", logits))
 
-_RECIPE = Recipe(
-    batch_size=32,
-    schedule=Schedule(rates=(0.005,)),
-    optimizer="sgd",
-    weight_decay=4e-5,
-)
+_RECIPE = throughput_recipe(32)
 
 
 def trivial() -> Model:
@@ -39,7 +30,7 @@ def trivial() -> Model:
     return Model(
         name="trivial",
         blocks=_BLOCKS,
-        inputs=Images(shape=(227, 227, 3), num_classes=1001, preprocessing="imagenet"),
+        inputs=imagenet(227),
         recipe=_RECIPE,
         num_parameters=4_263_877,
     )
@@ -50,12 +41,7 @@ def trivial_cifar10() -> Model:
     return Model(
         name="trivial_cifar10",
         blocks=_BLOCKS,
-        inputs=Images(
-            shape=(32, 32, 3),
-            num_classes=10,
-            preprocessing="cifar",
-            num_examples=50_000,
-        ),
+        inputs=CIFAR10,
         recipe=_RECIPE,
         num_parameters=52_235,
     )

@@ -8,8 +8,9 @@ import functools
 
 import tensorflow as tf
 
+from models.image_networks import dense, imagenet, logits, throughput_recipe
 from models.layers import Layers
-from models.model import Images, Model, Recipe, Schedule
+from models.model import Model
 
 _FILTERS = (64, 128, 256, 512, 512)
 
@@ -36,23 +37,8 @@ def conv(x: tf.Tensor, nn: Layers, *, filters: int, last: bool) -> tf.Tensor:
     return nn.max_pool(x, 2, 2, "VALID") if last else x
 
 
-def dense(x: tf.Tensor, nn: Layers) -> tf.Tensor:
-    """4096 rectified units, half of them dropped in training."""
-    x = nn.dense(nn.flatten(x), 4096, activation=tf.nn.relu)
-    return nn.dropout(x, 0.5)
-
-
-def logits(x: tf.Tensor, nn: Layers) -> tf.Tensor:
-    """One number per class."""
-    return nn.dense(x, nn.num_classes)
-
-
 def vgg(depth: int) -> Model:
-    """VGG of 11, 16 or 19 layers, with tf_cnn_benchmarks' settings.
-
-    Those settings are for throughput, plain SGD at a constant rate; they are not how
-    the published accuracy was reached.
-    """
+    """VGG of 11, 16 or 19 layers, with the settings of `throughput_recipe`."""
     convolutions = [
         (
             f"conv{stage}_{index}",
@@ -71,13 +57,7 @@ def vgg(depth: int) -> Model:
             ("dense7", dense),
             ("logits", logits),
         ),
-        inputs=Images(shape=(224, 224, 3), num_classes=1001, preprocessing="imagenet"),
-        recipe=Recipe(
-            batch_size=64,
-            schedule=Schedule(rates=(0.005,)),
-            optimizer="sgd",
-            weight_decay=4e-5,
-            published=_PUBLISHED[depth],
-        ),
+        inputs=imagenet(224),
+        recipe=throughput_recipe(64, published=_PUBLISHED[depth]),
         num_parameters=_PARAMETERS[depth] + 4096 + 1,  # for the 1001st class
     )

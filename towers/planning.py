@@ -140,10 +140,8 @@ def make(
         num_towers = where.num_towers if where else config.devices.num_gpus
         mode = mode_of(config.variables)
         pipeline = findings.get(lambda: _pipeline(config, model, batch_size, cluster))
-        per_tower = batch_size * config.variables.accumulate_steps
-        per_step = per_tower * towers_per_step(mode, num_towers)
-        # Each tower takes `num_batches` steps, by itself or together with the others.
-        of_all = per_tower * num_towers
+        of_all = batch_size * config.variables.accumulate_steps * num_towers
+        per_step = of_all * towers_per_step(mode, num_towers) // num_towers
         epochs = _epochs(config, model.recipe, sources and sources[0], of_all)
         callbacks = findings.get(partial(callbacks_of, config, callbacks)) or ()
         make_update = partial(update_from_recipe, epochs=epochs)
@@ -360,7 +358,8 @@ def _epochs(
 ) -> float:
     """The length of the training, in epochs; 1 if the source could not be made.
 
-    `of_all` is the number of examples of a step of every tower.
+    Each tower takes `num_batches` steps, by itself or together with the others;
+    `of_all` is the number of examples of one step of every tower.
     """
     if not source:
         return 1.0
