@@ -4,38 +4,15 @@ import numpy as np
 import tensorflow as tf
 from absl.testing import parameterized
 
-from models.uniform import example_uniform
+from tests.preprocessing_cases import coordinates, draws_of, random_images, run
 from towers.data import image_windows
 from towers.data.preprocessing import DRAWS, PREPROCESSING
-
-v1 = tf.compat.v1
-
-
-def _run(make):
-    """The value of what `make()` adds to a graph of its own."""
-    with tf.Graph().as_default(), v1.Session() as session:
-        return session.run(make())
-
-
-def _draws(examples, first=0, seed=7):
-    return example_uniform((examples, DRAWS), seed=seed, first=first)
-
-
-def _images(count, shape, seed=0):
-    return np.random.default_rng(seed).integers(0, 256, (count, *shape), np.uint8)
-
-
-def _coordinates(count, height, width):
-    """Images whose channels say the row, the column and 1."""
-    row, column = np.mgrid[:height, :width]
-    image = np.stack([row, column, np.ones_like(row)], -1)
-    return np.repeat(image[None], count, 0)
 
 
 class ImageWindowsTest(parameterized.TestCase, tf.test.TestCase):
     def test_imagenet_evaluation_of_the_usual_size_is_a_crop(self):
-        x = _images(2, (256, 256, 3))
-        y = _run(
+        x = random_images(2, (256, 256, 3))
+        y = run(
             lambda: image_windows.imagenet_evaluation(tf.constant(x), (224, 224, 3))
         )
         self.assertAllClose(y, x[:, 16:240, 16:240] / 127.5 - 1, atol=1e-3)
@@ -43,9 +20,9 @@ class ImageWindowsTest(parameterized.TestCase, tf.test.TestCase):
     @parameterized.parameters((1, 9), (9, 1), (1, 1))
     def test_imagenet_of_a_row_or_a_column_of_pixels(self, height, width):
         row = PREPROCESSING["imagenet"]
-        images = _images(6, (height, width, 3))
+        images = random_images(6, (height, width, 3))
         draws = np.random.default_rng(0).uniform(size=(6, DRAWS)).astype(np.float32)
-        for features in _run(
+        for features in run(
             lambda: (
                 row.training(tf.constant(images), (4, 4, 3), tf.constant(draws)),
                 row.evaluation(tf.constant(images), (4, 4, 3)),
@@ -63,18 +40,18 @@ class ImageWindowsTest(parameterized.TestCase, tf.test.TestCase):
                     self.assertAllClose(features - middle, np.zeros_like(features))
 
     def test_imagenet_evaluation_keeps_proportions(self):
-        x = _coordinates(1, 40, 100).astype(np.float32)
-        y = _run(lambda: image_windows.imagenet_evaluation(tf.constant(x), (20, 20, 3)))
+        x = coordinates(1, 40, 100).astype(np.float32)
+        y = run(lambda: image_windows.imagenet_evaluation(tf.constant(x), (20, 20, 3)))
         # 35 of 40 rows, from 2.5 on, and as many columns around the middle, 50.
         self.assertAllClose(y[0, :, 0, 0], np.linspace(2.5, 36.5, 20), atol=1e-3)
         self.assertAllClose(y[0, 0, :, 1], np.linspace(32.5, 66.5, 20), atol=1e-3)
 
     def test_imagenet_training_takes_windows(self):
         count, height, width = 500, 60, 90
-        x = _coordinates(count, height, width).astype(np.float32)
-        y = _run(
+        x = coordinates(count, height, width).astype(np.float32)
+        y = run(
             lambda: image_windows.imagenet_training(
-                tf.constant(x), (16, 16, 3), _draws(count)
+                tf.constant(x), (16, 16, 3), draws_of(count)
             )
         )
         rows, columns = y[:, :, 0, 0], y[:, 0, :, 1]
@@ -106,9 +83,9 @@ class ImageWindowsTest(parameterized.TestCase, tf.test.TestCase):
     ):
         """The last sample of a window at an edge may be rounded to beyond the image."""
         x = np.full((64, height, width, 1), 200, np.uint8)
-        y = _run(
+        y = run(
             lambda: image_windows.imagenet_training(
-                tf.constant(x), (size, size, 1), _draws(64)
+                tf.constant(x), (size, size, 1), draws_of(64)
             )
         )
         self.assertAllClose(y, np.full_like(y, 200 * 2 / 255 - 1), atol=1e-5)

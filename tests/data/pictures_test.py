@@ -6,6 +6,7 @@ from absl.testing import parameterized
 
 from models.uniform import example_uniform
 from tests import make_imagenet
+from tests.preprocessing_cases import run
 from towers.data import pictures
 from towers.data.pictures import Picture, PictureOptions
 from towers.data.preprocessing import DRAWS, PREPROCESSING
@@ -13,11 +14,6 @@ from towers.data.preprocessing import DRAWS, PREPROCESSING
 v1 = tf.compat.v1
 
 _SIZE = (48, 40, 3)
-
-
-def _run(make):
-    with tf.Graph().as_default(), v1.Session() as session:
-        return session.run(make())
 
 
 def _draws(index, seed=3):
@@ -62,7 +58,7 @@ class PicturesTest(parameterized.TestCase, tf.test.TestCase):
             )
 
         for index in (0, 1):
-            from_pixels, from_png, from_jpeg = _run(
+            from_pixels, from_png, from_jpeg = run(
                 lambda index=index: [
                     features(image, index)
                     for image in (self.pixels, self.png, self.jpeg)
@@ -142,7 +138,7 @@ class PicturesTest(parameterized.TestCase, tf.test.TestCase):
                 options=PictureOptions(fuse_decode_and_crop=fused),
             )
 
-        fused, whole = _run(lambda: (features(True), features(False)))
+        fused, whole = run(lambda: (features(True), features(False)))
         self.assertAllClose(fused, whole, atol=6 / 127.5)
 
     def test_resize_methods_take_turns(self):
@@ -155,17 +151,17 @@ class PicturesTest(parameterized.TestCase, tf.test.TestCase):
             )
 
         for index, method in enumerate(pictures.RESIZE_METHODS):
-            both = _run(
+            both = run(
                 lambda m=method, i=index: (features(m, i), features("round_robin", i))
             )
             self.assertAllEqual(*both)
-            other = _run(lambda m=method, i=index: features("round_robin", i + 1))
+            other = run(lambda m=method, i=index: features("round_robin", i + 1))
             self.assertNotAllClose(other, both[0])
 
     def test_evaluation_is_the_centre_of_the_resized_image(self):
         image = np.zeros((32, 48, 3), np.uint8)
         image[..., 0], image[..., 1] = np.mgrid[:32, :48]
-        y = _run(
+        y = run(
             lambda: pictures.evaluation(_picture(image), (24, 24, 3), scale=lambda x: x)
         )
         # Resized by 24 / 32 x 1.145 to 27x41, of which the centre begins at 1 and 8.
@@ -175,7 +171,7 @@ class PicturesTest(parameterized.TestCase, tf.test.TestCase):
     def test_official_evaluation_has_256_pixels_on_the_shorter_side(self):
         image = np.zeros((512, 1024, 3), np.uint8)
         image[..., 1] = np.arange(1024) // 4
-        y = _run(lambda: pictures.official_evaluation(_picture(image), (224, 224, 3)))
+        y = run(lambda: pictures.official_evaluation(_picture(image), (224, 224, 3)))
         columns = 144 + np.arange(224)
         self.assertAllClose(y[0, :, 1], columns * 2 // 4 - 116.78, atol=0.51)
         self.assertAllClose(y[0, 0, 0], -123.68, atol=1e-4)
@@ -189,7 +185,7 @@ class PicturesTest(parameterized.TestCase, tf.test.TestCase):
 
         image = self.pixels.astype(np.float32) / 255
         grey = np.repeat(image[..., :1], 3, -1)
-        last, second, of_grey = _run(
+        last, second, of_grey = run(
             lambda: (colours(image), colours(image, 1), colours(grey))
         )
         self.assertNotAllClose(last, image, atol=0.02)
@@ -200,7 +196,7 @@ class PicturesTest(parameterized.TestCase, tf.test.TestCase):
 
     def test_half_a_turn_in_yiq_negates_chrominance(self):
         image = np.random.default_rng(0).random((5, 3)).astype(np.float32)
-        y = _run(lambda: pictures.adjusted_in_yiq(tf.constant(image), np.pi, 0.5))
+        y = run(lambda: pictures.adjusted_in_yiq(tf.constant(image), np.pi, 0.5))
         yiq = np.array(
             [[0.299, 0.587, 0.114], [0.596, -0.274, -0.322], [0.211, -0.523, 0.312]]
         )

@@ -4,11 +4,9 @@ import numpy as np
 import tensorflow as tf
 from absl.testing import parameterized
 
-from models.uniform import example_uniform
+from tests.preprocessing_cases import coordinates, draws_of, random_images, run
 from towers.data import preprocessing
-from towers.data.preprocessing import DRAWS, PREPROCESSING
-
-v1 = tf.compat.v1
+from towers.data.preprocessing import PREPROCESSING
 
 # Row -> (shape of images, shape of features).
 _SHAPES = {
@@ -27,44 +25,23 @@ _SHAPES = {
 _BATCHES = [name for name, row in PREPROCESSING.items() if not row.of_pictures]
 
 
-def _run(make):
-    """The value of what `make()` adds to a graph of its own."""
-    with tf.Graph().as_default(), v1.Session() as session:
-        return session.run(make())
-
-
-def _draws(examples, first=0, seed=7):
-    return example_uniform((examples, DRAWS), seed=seed, first=first)
-
-
-def _images(count, shape, seed=0):
-    return np.random.default_rng(seed).integers(0, 256, (count, *shape), np.uint8)
-
-
-def _coordinates(count, height, width):
-    """Images whose channels say the row, the column and 1."""
-    row, column = np.mgrid[:height, :width]
-    image = np.stack([row, column, np.ones_like(row)], -1)
-    return np.repeat(image[None], count, 0)
-
-
 class PreprocessingTest(parameterized.TestCase, tf.test.TestCase):
     @parameterized.parameters(*_BATCHES)
     def test_an_example_is_treated_the_same_in_any_batch(self, name):
         have, want = _SHAPES[name]
         row = PREPROCESSING[name]
         shape = row.fit(have, want)
-        images = _images(6, have)
+        images = random_images(6, have)
         if name == "pairs":
             images = images.astype(np.int32)
 
         def features(start, stop):
             batch = tf.constant(images[start:stop])
-            draws = _draws(stop - start, first=100 + start)
+            draws = draws_of(stop - start, first=100 + start)
             return row.training(batch, shape, draws), row.evaluation(batch, shape)
 
-        whole = _run(lambda: features(0, 6))
-        parts = _run(lambda: [features(0, 1), features(1, 3), features(3, 6)])
+        whole = run(lambda: features(0, 6))
+        parts = run(lambda: [features(0, 1), features(1, 3), features(3, 6)])
         for value, *pieces in zip(whole, *parts):
             self.assertEqual(value.shape, (6, *shape))
             integers = len(shape) == 1
@@ -83,9 +60,9 @@ class PreprocessingTest(parameterized.TestCase, tf.test.TestCase):
 
     def test_cifar_of_tf_cnn_benchmarks_is_a_padded_crop_from_minus_1_to_1(self):
         images = np.full((200, 32, 32, 3), 255, np.uint8)
-        y = _run(
+        y = run(
             lambda: preprocessing.padded_training(
-                tf.constant(images), (32, 32, 3), _draws(200)
+                tf.constant(images), (32, 32, 3), draws_of(200)
             )
         )
         self.assertAllInSet(y, [-1.0, 1.0])  # the padding is black
@@ -95,13 +72,13 @@ class PreprocessingTest(parameterized.TestCase, tf.test.TestCase):
 
     def test_items_are_drawn_where_there_is_none(self):
         pairs = np.array([[5, 7, 0], [5, 0, 3]] * 300, np.int32)
-        drawn = _run(
-            lambda: preprocessing.draw_items(tf.constant(pairs), (2,), _draws(600))
+        drawn = run(
+            lambda: preprocessing.draw_items(tf.constant(pairs), (2,), draws_of(600))
         )
         self.assertAllEqual(drawn[:, 0], np.full(600, 5))
         self.assertAllEqual(drawn[::2, 1], np.full(300, 7))
         self.assertAllClose(np.bincount(drawn[1::2, 1]), [100] * 3, atol=30)
-        given = _run(lambda: preprocessing.given_items(tf.constant(pairs[None]), (2,)))
+        given = run(lambda: preprocessing.given_items(tf.constant(pairs[None]), (2,)))
         self.assertAllEqual(given, pairs[None, :, :2])
 
     def test_every_row_is_tested(self):
@@ -110,25 +87,25 @@ class PreprocessingTest(parameterized.TestCase, tf.test.TestCase):
     def test_scale(self):
         for dtype, half in ((np.uint8, 127.5), (np.uint16, 32767.5)):
             x = np.array([[[[0], [1], [np.iinfo(dtype).max]]]], dtype)
-            y = _run(lambda x=x: preprocessing.scale(tf.constant(x), (1, 3, 1)))
+            y = run(lambda x=x: preprocessing.scale(tf.constant(x), (1, 3, 1)))
             self.assertAllClose(y, x / half - 1, atol=1e-6)
             self.assertAllInRange(y, -1, 1)
         x = np.array([[[[-3.5], [7.0]]]], np.float32)
-        y = _run(lambda: preprocessing.scale(tf.constant(x), (1, 2, 1)))
+        y = run(lambda: preprocessing.scale(tf.constant(x), (1, 2, 1)))
         self.assertAllEqual(y, x)
 
     def test_cifar_evaluation(self):
-        x = _images(3, (32, 32, 3))
-        y = _run(lambda: preprocessing.cifar_evaluation(tf.constant(x), x.shape[1:]))
+        x = random_images(3, (32, 32, 3))
+        y = run(lambda: preprocessing.cifar_evaluation(tf.constant(x), x.shape[1:]))
         mean, deviation = (125.3, 123.0, 113.9), (63.0, 62.1, 66.7)
         self.assertAllClose(y, (x - mean) / deviation, rtol=1e-5)
 
     def test_cifar_training_crops_and_mirrors(self):
         count = 2000
-        x = (_coordinates(count, 32, 32) + 1).astype(np.uint8)
-        y = _run(
+        x = (coordinates(count, 32, 32) + 1).astype(np.uint8)
+        y = run(
             lambda: preprocessing.cifar_training(
-                tf.constant(x), (32, 32, 3), _draws(count)
+                tf.constant(x), (32, 32, 3), draws_of(count)
             )
         )
         mean, deviation = (125.3, 123.0, 113.9), (63.0, 62.1, 66.7)
@@ -147,13 +124,10 @@ class PreprocessingTest(parameterized.TestCase, tf.test.TestCase):
         self.assertLen(seen, 9 * 9 * 2)
 
     def test_tutorial_training(self):
-        x = _images(5, (32, 32, 3))
-        y, draws = _run(
-            lambda: (
-                preprocessing.tutorial_training(tf.constant(x), (24, 24, 3), _draws(5)),
-                _draws(5),
-            )
-        )
+        x = random_images(5, (32, 32, 3))
+        draws = run(lambda: draws_of(5))
+        training = preprocessing.tutorial_training
+        y = run(lambda: training(tf.constant(x), (24, 24, 3), draws))
         for image, draw, actual in zip(x.astype(np.float64), draws, y):
             top, left = (int(number * 9) for number in draw[:2])
             crop = image[top : top + 24, left : left + 24]
@@ -164,9 +138,9 @@ class PreprocessingTest(parameterized.TestCase, tf.test.TestCase):
             self.assertAllClose(actual, (crop - crop.mean()) / crop.std(), atol=1e-4)
 
     def test_tutorial_evaluation(self):
-        x = _images(2, (32, 32, 3))
+        x = random_images(2, (32, 32, 3))
         x[1] = 9  # a plain image has no deviation to divide by
-        y = _run(lambda: preprocessing.tutorial_evaluation(tf.constant(x), (24, 24, 3)))
+        y = run(lambda: preprocessing.tutorial_evaluation(tf.constant(x), (24, 24, 3)))
         crop = x[0, 4:28, 4:28].astype(np.float64)
         self.assertAllClose(y[0], (crop - crop.mean()) / crop.std(), atol=1e-5)
         self.assertAllClose(y[1], np.zeros((24, 24, 3)))
