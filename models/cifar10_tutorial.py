@@ -98,5 +98,5 @@ def cifar10_tutorial() -> Model:
             published="about 86 % accuracy after 100 000 steps, 256 epochs "
             "(docstring of the tutorial's cifar10_train.py)",
         ),
-        num_parameters=1_068_298,
+        num_parameters=1_068_298,  # "learnable parameters" (text of the tutorial)
     )

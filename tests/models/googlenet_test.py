@@ -1,9 +1,8 @@
 """GoogLeNet: published size, and its modules."""
 
-import tensorflow as tf
 from absl.testing import absltest
 
-from models import googlenet, model
+from models import googlenet
 from tests.models import sizes
 
 
@@ -14,14 +13,7 @@ class GooglenetTest(absltest.TestCase):
         self.assertEqual(round(parameters / 1e6, 3), 6.999)
 
     def test_shapes(self):
-        shapes = {}
-        net = googlenet.googlenet()
-        with tf.Graph().as_default():
-            nn = sizes.layers_of(net, num_classes=1000)
-            x = tf.zeros([1, *net.inputs.shape])
-            for block in net.blocks:
-                x = model.run_blocks([block], x, nn)
-                shapes[block[0]] = tuple(x.shape[1:])
+        shapes = sizes.block_shapes(googlenet.googlenet(), num_classes=1000)
         # Table 1 of the paper; a pool after a module is part of its block.
         self.assertEqual(
             shapes,

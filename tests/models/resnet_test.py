@@ -5,16 +5,9 @@ import tensorflow as tf
 from absl.testing import parameterized
 
 from models import layers, resnet
+from tests.models import sizes
 
 v1 = tf.compat.v1
-
-
-def _graph(model, num_classes):
-    """One image of the published size through the model, in training."""
-    with tf.Graph().as_default() as graph:
-        nn = layers.Layers(training=True, num_classes=num_classes)
-        model.run(tf.zeros([1, *model.inputs.shape]), nn)
-    return graph
 
 
 def _types(graph, *types):
@@ -54,7 +47,8 @@ class CifarTest(parameterized.TestCase):
 
     @parameterized.parameters(1, 2)
     def test_depth(self, version):
-        graph = _graph(resnet.cifar_resnet(20, version=version), 10)
+        model = resnet.cifar_resnet(20, version=version)
+        graph = sizes.graph(model, num_classes=10)
         self.assertLen(_types(graph, "Conv2D", "MatMul"), 20)
 
     def test_short_cut_takes_every_other_pixel_and_adds_channels_of_zeros(self):
@@ -78,7 +72,8 @@ class CifarTest(parameterized.TestCase):
         units = {1: [*unit, *unit], 2: [conv, *before, add, *before, *before, add]}
         for version, want in units.items():
             model = resnet.cifar_resnet(20, version=version)
-            types = _types(_graph(model, 10), conv, norm, relu, add)
+            graph = sizes.graph(model, num_classes=10)
+            types = _types(graph, conv, norm, relu, add)
             self.assertEqual(types[: 3 + len(want)], stem + want)
 
     def test_refuses_other_versions(self):

@@ -3,7 +3,7 @@
 import tensorflow as tf
 
 from models.layers import Layers
-from models.model import Model
+from models.model import Model, run_blocks
 
 # Row of the table -> multiply-adds of one image, in billions.  They are torchvision's
 # `_ops` for vgg, inception3, mobilenet, resnet18, resnet34 and version 1.5; of the
@@ -71,3 +71,15 @@ def graph(model: Model, *, num_classes: int) -> tf.Graph:
         x = tf.zeros([1, *model.inputs.shape])
         model.run(x, layers_of(model, num_classes=num_classes))
     return built
+
+
+def block_shapes(model: Model, *, num_classes: int) -> dict[str, tuple[int, ...]]:
+    """Block -> the shape of one image, or the first part of it, after that block."""
+    shapes = {}
+    with tf.Graph().as_default():
+        nn = layers_of(model, num_classes=num_classes)
+        x = tf.zeros([1, *model.inputs.shape])
+        for block in model.blocks:
+            x = run_blocks([block], x, nn)
+            shapes[block[0]] = tuple(tf.nest.flatten(x)[0].shape[1:])
+    return shapes
