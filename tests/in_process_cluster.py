@@ -15,7 +15,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from typing import Any, NoReturn
-from unittest import SkipTest, mock
+from unittest import mock
 
 import tensorflow as tf
 
@@ -46,8 +46,7 @@ def found_inside(
       AssertionError: the program fails; the message is its stderr.
       subprocess.TimeoutExpired: it takes longer.
     """
-    if not programs.have_private_networks():
-        raise SkipTest("this system has no private networks")
+    programs.need_private_networks()
     enter = "from towers.cluster import private_network; private_network.enter()\n"
     with subprocess.Popen(
         [sys.executable, "-c", enter + program, *arguments],

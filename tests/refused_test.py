@@ -104,7 +104,6 @@ _EXCLUDED = (
 --replication=between_graph --shard_embeddings=2
 --replication=between_graph --num_stages=2
 --replication=between_graph --num_micro_batches=2
---replication=between_graph --batch_norm_averages=first_tower
 --replication=between_graph --use_fp16
 --replication=between_graph --compute_dtype=float16
 --variable_update=auto --local_cluster=worker:2
@@ -118,9 +117,6 @@ _EXCLUDED = (
 --sparse_to_dense_grads --variable_update=independent
 --batch_norm=sync --variable_update=independent
 --batch_norm=sync_micro_batch --variable_update=independent
---batch_norm_averages=first_tower --variable_update=independent
---batch_norm_averages=first_tower --nocross_replica_sync
---batch_norm_averages=first_tower --variable_update=asynchronous
 --batch_norm=sync --nocross_replica_sync
 --batch_norm=sync --variable_update=asynchronous
 --batch_norm=sync_micro_batch --nocross_replica_sync

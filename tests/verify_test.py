@@ -12,9 +12,9 @@ from absl.testing import parameterized
 
 from flags import config
 from models.model import Model
-from tests import flag_lines, trainer
+from tests import faulty_modes, flag_lines, trainer
 from towers import planning, verify
-from towers.variable_update import modes, synchronous
+from towers.variable_update import modes
 
 _OWN = "--model=tests.verify_test:own"
 _NORMED = "--model=tests.verify_test:normed"
@@ -118,15 +118,6 @@ def broken() -> Model:
     return trainer.model_of(first, name="broken")
 
 
-class _Sums(synchronous.Replicated):
-    """Adds the towers' gradients where it should take their mean."""
-
-    def reduce(self, towers, names):
-        """As if no tower had divided."""
-        means = super().reduce(towers, names)
-        return [[2.0 * tf.convert_to_tensor(mean) for mean in copy] for copy in means]
-
-
 def _run(*arguments: str) -> tuple[int, list[str], list[str]]:
     """Exit status, lines printed, and lines of errors."""
     out, err = io.StringIO(), io.StringIO()
@@ -198,7 +189,7 @@ class VerifyTest(parameterized.TestCase):
         twice = once + len(factored)  # these also train with whole gradients
         count = once + twice
         self.assertEqual(lines[-1], f"{count} of {count} agree with one tower to 1e-05")
-        faulty = {"replicated": _Sums}
+        faulty = {"replicated": faulty_modes.Sums}
         with mock.patch.dict(modes.VARIABLE_UPDATES, faulty):
             status, lines, errors = _run(*flags, "--num_towers=2")
         self.assertEqual((status, errors), (1, []))

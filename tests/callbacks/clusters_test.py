@@ -44,8 +44,7 @@ def _rows(folder, name):
 class ClustersTest(digit_runs.Runs):
     @parameterized.parameters("in_graph", "between_graph")
     def test_as_in_one_process(self, replication):
-        if not programs.have_private_networks():
-            self.skipTest("this system has no private networks")
+        programs.need_private_networks()
         flags = [f"--{name}={value}" for name, value in _SETTINGS.items()]
         cluster = programs.LaunchedCluster(
             *flags,

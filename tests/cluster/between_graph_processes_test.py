@@ -6,8 +6,6 @@ Each worker is a client; the results are those of one tower on the joined batch.
 import os
 import signal
 
-from absl.testing import absltest
-
 import models
 from tests import digit_runs, in_process_cluster, trainer
 from tests.processes import programs
@@ -50,8 +48,7 @@ class BetweenGraphTest(digit_runs.Runs):
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
-        if not programs.have_private_networks():
-            raise absltest.SkipTest("this system has no private networks")
+        programs.need_private_networks()
 
     def _flags(self, *flags: str, **length: float) -> list[str]:
         common = {**_FLAGS, "replication": "between_graph", "num_gpus": 2}

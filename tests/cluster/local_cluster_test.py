@@ -28,8 +28,7 @@ class LocalClusterTest(absltest.TestCase):
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
-        if not programs.have_private_networks():
-            raise absltest.SkipTest("this system has no private networks")
+        programs.need_private_networks()
 
     def test_nothing_reaches_the_tasks_nor_outlives_the_launcher(self):
         cluster = programs.LaunchedCluster(

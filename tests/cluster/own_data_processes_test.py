@@ -48,8 +48,7 @@ def data(split):
 class OwnDataOnClusterTest(digit_runs.Runs):
     def setUp(self):
         super().setUp()
-        if not programs.have_private_networks():
-            self.skipTest("this system has no private networks")
+        programs.need_private_networks()
         folder = pathlib.Path(self.create_tempdir())
         for split, count in (("train", 48), ("validation", 21), ("short", 48)):
             with tf.io.TFRecordWriter(str(folder / f"{split}.tfrecord")) as records:

@@ -13,7 +13,6 @@ from unittest import mock
 
 import numpy as np
 import tensorflow as tf
-from absl.testing import absltest
 
 from tests import digit_runs, in_process_cluster, manual_tasks, trainer
 from tests.processes import programs
@@ -139,8 +138,7 @@ class Disturbed(digit_runs.Runs):
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
-        if not programs.have_private_networks():
-            raise absltest.SkipTest("this system has no private networks")
+        programs.need_private_networks()
 
     def _values(self, name: str, step: int) -> dict[str, np.ndarray]:
         path = os.path.join(self.directory, name, f"model.ckpt-{step}")

@@ -9,6 +9,7 @@ import tensorflow as tf
 from absl.testing import parameterized
 
 from tests import digit_runs
+from tests.faulty_modes import Stale, Sums, scaled
 from towers import graph
 from towers.cluster import sessions
 from towers.compute import classifier, sufficient_factors, sync_batch_norm
@@ -26,32 +27,14 @@ from towers.variable_update.modes import VARIABLE_UPDATES
 _ALL_REDUCE = [n for n, m in VARIABLE_UPDATES.items() if "all_reduce_spec" in m.reads]
 
 
-def _scaled(gradient, by):
-    if isinstance(gradient, tf.IndexedSlices):
-        values = gradient.values * by
-        return tf.IndexedSlices(values, gradient.indices, gradient.dense_shape)
-    return gradient * by
-
-
-class _Sums(synchronous.Replicated):
-    """Adds the towers' gradients where it should take their mean."""
-
-    def reduce(self, towers, names):
-        """As if no tower had divided."""
-        means = super().reduce(towers, names)
-        return [
-            [_scaled(g, float(len(towers))) for g in gradients] for gradients in means
-        ]
-
-
 class _SumsRows(synchronous.ParameterServer):
-    """The same, but of sparse gradients only."""
+    """Adds the towers' sparse gradients where it should take their mean."""
 
     def reduce(self, towers, names):
         """As if no tower had divided."""
         [means] = super().reduce(towers, names)
         rows = tf.IndexedSlices
-        return [[_scaled(g, 3.0) if isinstance(g, rows) else g for g in means]]
+        return [[scaled(g, 3.0) if isinstance(g, rows) else g for g in means]]
 
 
 class _Drops(synchronous.ParameterServer):
@@ -68,14 +51,6 @@ class _Averages(synchronous.Independent):
     def reduce(self, towers, names):
         """The sum of the means."""
         return synchronous.Replicated.reduce(self, towers, names)
-
-
-class _Stale(synchronous.Replicated):
-    """Leaves the last tower's replica as it is."""
-
-    def update(self, gradients, names, update, rate):
-        """All but the last."""
-        return super().update(gradients, names, update, rate)[:-1]
 
 
 class _Late(stale_updates.Relaxed):
@@ -211,11 +186,11 @@ class CheckTest(parameterized.TestCase):
             _check("replicated", pipeline=Pipeline(2, 2))
 
     @parameterized.parameters(
-        (_Sums, "moved probe/vector_29 by -3 in step 1, not by -1: that is their sum"),
+        (Sums, "moved probe/vector_29 by -3 in step 1, not by -1: that is their sum"),
         (_SumsRows, "moved probe/rows by -3 in step 1, not by -1: that is their sum"),
         (_Drops, "by -0.75 in step 1, not by -1: that is not their mean"),
         (_Averages, "probe/vector_29 by -3 in step 1, not by -1: that is their sum"),
-        (_Stale, "moved replica_2/probe/vector_29 by 0 in step 1, not by -1"),
+        (Stale, "moved replica_2/probe/vector_29 by 0 in step 1, not by -1"),
         (_Late, "moved probe/vector_29 by 0 in step 1, not by -1"),
         (_Twice, "moved probe/vector_29 by -2 in step 1, not by -1"),
     )

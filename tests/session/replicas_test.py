@@ -8,22 +8,13 @@ import numpy as np
 import tensorflow as tf
 from absl.testing import parameterized
 
-from tests import digit_runs, trainer
+from tests import digit_runs, faulty_modes, trainer
 from towers import train
 from towers.callbacks.base import TrainingError
 from towers.session import loop, replicas
-from towers.variable_update import synchronous
 from towers.variable_update.modes import VARIABLE_UPDATES
 
 _KERNEL = "hidden/dense/kernel"
-
-
-class _Stale(synchronous.Replicated):
-    """Leaves the last tower's replica as it is."""
-
-    def update(self, gradients, names, update, rate):
-        """All but the last."""
-        return super().update(gradients, names, update, rate)[:-1]
 
 
 def _trainer(mode="replicated", **options):
@@ -86,7 +77,7 @@ class CheckReplicasTest(parameterized.TestCase):
             self._check(training, compared, last_step=2, steps=1)
 
     def test_acts_when_due_only(self):
-        with mock.patch.dict(VARIABLE_UPDATES, {"replicated": _Stale}):
+        with mock.patch.dict(VARIABLE_UPDATES, {"replicated": faulty_modes.Stale}):
             training, compared = _trainer()
         with self.assertRaisesRegex(replicas.ReplicaError, "after step 5, "):
             self._check(training, compared, last_step=9, steps=5)
@@ -104,7 +95,7 @@ class RunTest(digit_runs.Runs):
 
     @parameterized.parameters(1, 3, 50)
     def test_a_stale_replica_ends_the_run_and_the_checkpoint_stays(self, inside):
-        with mock.patch.dict(VARIABLE_UPDATES, {"replicated": _Stale}):
+        with mock.patch.dict(VARIABLE_UPDATES, {"replicated": faulty_modes.Stale}):
             with self.assertRaisesRegex(
                 TrainingError,
                 "^after step 4, the replica of block/.* in tower 2 differs .*; the "

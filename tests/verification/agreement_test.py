@@ -9,7 +9,7 @@ import tensorflow as tf
 from absl.testing import parameterized
 
 from models.model import Model
-from tests import trainer
+from tests import faulty_modes, trainer
 from towers import graph
 from towers.compute import classifier
 from towers.layout.shards import Shards
@@ -32,14 +32,6 @@ class _Sums(synchronous.ParameterServer):
         """As if no tower had divided."""
         [means] = super().reduce(towers, names)
         return [[float(len(towers)) * tf.convert_to_tensor(mean) for mean in means]]
-
-
-class _Stale(synchronous.Replicated):
-    """Leaves the last tower's replica as it is."""
-
-    def update(self, gradients, names, update, rate):
-        """All but the last."""
-        return super().update(gradients, names, update, rate)[:-1]
 
 
 class _Drifts(synchronous.Replicated):
@@ -195,7 +187,7 @@ class CompareTest(parameterized.TestCase):
 
     @parameterized.parameters(
         (_Sums, 1, KERNEL),
-        (_Stale, 1, "replica_1/" + KERNEL),
+        (faulty_modes.Stale, 1, "replica_1/" + KERNEL),
         (_OtherStart, 0, "replica_1/" + KERNEL),
         (_Mixes, 1, "replica_1/" + KERNEL),
         (_Forgets, 0, KERNEL + "/Momentum"),
@@ -405,7 +397,7 @@ class CompareTest(parameterized.TestCase):
     def test_replicas_in_parts_are_compared_too(self):
         case = Case("replicated", 2, shards=Shards(3))
         self.assertEqual(_compare(case=case).verdict, "agrees")
-        outcome = _compare(_Stale, case=case)
+        outcome = _compare(faulty_modes.Stale, case=case)
         self.assertEqual(outcome.verdict, "DIFFERS")
         self.assertStartsWith(outcome.first.variable, "replica_1/")
 

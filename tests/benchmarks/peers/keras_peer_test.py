@@ -105,8 +105,7 @@ class KerasPeerTest(tf.test.TestCase, parameterized.TestCase):
         """As `benchmarks.cluster_speed` has it, with Keras 2."""
         if importlib.util.find_spec("tf_keras") is None:
             self.skipTest("no tf-keras here")
-        if not programs.have_private_networks():
-            self.skipTest("this system has no private networks")
+        programs.need_private_networks()
         places = Places(*[sys.executable] * 2, "", sys.executable)
         command = cluster_speed.keras_ps(
             BenchmarkCase("mlp", 4, 8), Length(3, 1), places

@@ -10,8 +10,7 @@ from tests.processes import programs
 
 class TransportPeerTest(absltest.TestCase):
     def test_measures_every_way_and_size(self):
-        if not programs.have_private_networks():
-            self.skipTest("this system has no private networks")
+        programs.need_private_networks()
         options = transport.parse(
             ["--sizes=4096,262144", "--counts=1", "--seconds=0.02"]
         )
