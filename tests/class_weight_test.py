@@ -5,7 +5,6 @@ import functools
 import io
 
 import numpy as np
-import tensorflow as tf
 from absl.testing import parameterized
 
 import towers
@@ -16,8 +15,6 @@ from towers.layout.stages import Pipeline
 from towers.optimizers.learning_rate import Piecewise
 from towers.optimizers.optimizer import Update
 from towers.variable_update.modes import VARIABLE_UPDATES
-
-v1 = tf.compat.v1
 
 _MODEL, _ = padded_sequences()
 _FEATURES, _LABELS = rows(_MODEL)

@@ -12,8 +12,6 @@ from tests import batch_reader, digit_runs, trainer
 from towers.layout.stages import Pipeline
 from towers.variable_update.modes import VARIABLE_UPDATES
 
-v1 = tf.compat.v1
-
 _TOGETHER = [name for name, mode in VARIABLE_UPDATES.items() if mode.together]
 
 

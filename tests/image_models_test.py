@@ -25,8 +25,6 @@ from towers.variable_update.modes import DEFAULT
 from towers.verification import agreement
 from towers.verification.verdict import Case
 
-v1 = tf.compat.v1
-
 _CLASSES = 7
 _SGD = Update("sgd", Piecewise((0.01,)))
 

@@ -16,8 +16,6 @@ from towers.data import order
 from towers.evaluation import eval_graph, watch
 from towers.session import report
 
-v1 = tf.compat.v1
-
 _TEST_EXAMPLES = 355
 
 

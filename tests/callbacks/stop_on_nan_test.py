@@ -9,7 +9,7 @@ from towers.callbacks.save_checkpoints import SaveCheckpoints
 from towers.callbacks.stop_on_nan import NanLossError, StopOnNan
 from towers.checkpoints import checkpoint
 from towers.checkpoints.saving import Saving
-from towers.data import inputs
+from towers.data import inputs, records
 from towers.optimizers.loss_scale import LossScaling
 
 
@@ -29,10 +29,13 @@ class StopOnNanTest(parameterized.TestCase):
         images = np.random.default_rng(1).normal(size=(64, 4, 4, 1)).astype(np.float32)
         images[example] = poison
         examples = images, np.arange(64) % 5  # `from_arrays` would refuse them
-        return inputs.from_dataset(
-            lambda: tf.data.Dataset.from_tensor_slices(examples),
-            num_examples=64,
-            num_classes=5,
+        return inputs.DatasetSource(
+            records.from_dataset(
+                lambda: tf.data.Dataset.from_tensor_slices(examples),
+                num_examples=64,
+                num_classes=5,
+            ),
+            inputs.Request(shape=()),
             training=False,
         )
 

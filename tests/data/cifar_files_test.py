@@ -2,14 +2,11 @@
 
 import os
 
-import tensorflow as tf
 from absl.testing import parameterized
 
 from tests import make_imagenet
 from tests.image_folders import ImageFoldersTestCase, decoded
 from towers.data import image_layouts
-
-v1 = tf.compat.v1
 
 
 class CifarFilesTest(ImageFoldersTestCase):

@@ -10,8 +10,6 @@ from tests import batch_reader, make_imagenet
 from tests.image_folders import ImageFoldersTestCase
 from towers.data import inputs
 
-v1 = tf.compat.v1
-
 
 class DamagedExamplesTest(ImageFoldersTestCase):
     def test_a_damaged_image_is_named(self):

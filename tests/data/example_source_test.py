@@ -11,8 +11,6 @@ from towers.data.arrays import from_arrays
 from towers.data.example_source import ExampleSource
 from towers.data.source import ClientShare, Request
 
-v1 = tf.compat.v1
-
 _N = 10
 _SPECS = {"features": tf.TensorSpec([2]), "labels": tf.TensorSpec([], tf.int32)}
 _REQUEST = Request(shape=(), kind="examples", seed=5, **_SPECS)

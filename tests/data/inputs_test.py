@@ -11,7 +11,7 @@ import tensorflow as tf
 from absl.testing import parameterized
 
 from tests import batch_reader
-from towers.data import inputs, preprocessing
+from towers.data import inputs, preprocessing, records
 from towers.data.source import ClientShare, Request
 
 _OF_IMAGES = (
@@ -303,9 +303,9 @@ class OwnDataTest(tf.test.TestCase):
                 lambda i: (tf.fill([2, 2, 1], tf.cast(i * 10, tf.uint8)), i)
             )
 
-        source = inputs.from_dataset(
-            make, num_examples=8, num_classes=8, training=False
-        )
+        examples = records.from_dataset(make, num_examples=8, num_classes=8)
+        request = Request(shape=())
+        source = inputs.DatasetSource(examples, request, training=False)
         features, labels, _, _ = batch_reader.read(source, 1)
         self.assertAllEqual(labels, np.arange(12) % 8)
         self.assertAllClose(features[:, 0, 0, 0], labels * 10 / 127.5 - 1)

@@ -7,8 +7,6 @@ from absl.testing import parameterized
 from tests import batch_reader
 from towers.data.stream_source import StreamSource
 
-v1 = tf.compat.v1
-
 
 class _Counted(StreamSource):
     """Example i is {"a": i, "b": [i, -i]} with the labels (i % 3,) and weight i + 1."""

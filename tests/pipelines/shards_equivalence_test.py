@@ -18,8 +18,6 @@ from towers.optimizers.learning_rate import Piecewise
 from towers.optimizers.optimizer import Hyperparameters, Update
 from towers.variable_update.modes import VARIABLE_UPDATES
 
-v1 = tf.compat.v1
-
 BOUND = 1e-5
 GLOBAL_BATCH = 16
 STEPS = 20

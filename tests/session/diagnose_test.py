@@ -18,7 +18,7 @@ from towers.callbacks.rate_adjustment import RateAdjustment
 from towers.callbacks.stop_on_nan import NanLossError
 from towers.checkpoints import checkpoint
 from towers.compute import sufficient_factors
-from towers.data import inputs
+from towers.data import inputs, records
 from towers.session import diagnose, progress
 from towers.variable_update.modes import VARIABLE_UPDATES
 
@@ -65,12 +65,12 @@ def _source(value=0.0, also=None):
     if also is not None:
         images[also] = np.nan
     labels = rng.integers(0, 4, _EXAMPLES)
-    return inputs.from_dataset(  # `from_arrays` would refuse them
+    examples = records.from_dataset(  # `from_arrays` would refuse them
         lambda: tf.data.Dataset.from_tensor_slices((images, labels)),
         num_examples=len(images),
         num_classes=4,
-        training=False,
     )
+    return inputs.DatasetSource(examples, inputs.Request(shape=()), training=False)
 
 
 class _TooFast(Callback):

@@ -9,8 +9,6 @@ from absl.testing import parameterized
 
 from towers.variable_update import asynchronous
 
-v1 = tf.compat.v1
-
 
 class _Session:
     """Makes callables of Python functions in place of fetches."""

@@ -2,14 +2,10 @@
 
 import time
 
-import tensorflow as tf
-
 from towers.callbacks.base import NEVER, RunContext
 from towers.callbacks.every import Every
 from towers.checkpoints.saving import Saving
 from towers.graph import TrainGraph
-
-v1 = tf.compat.v1
 
 _RETRY_SECONDS = 10.0  # until the next try, after a checkpoint could not be written
 

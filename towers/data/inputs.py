@@ -236,34 +236,6 @@ def from_arrays(
     return DatasetSource(examples, request, training=training)
 
 
-def from_dataset(
-    make: Callable[[], tf.data.Dataset],
-    *,
-    num_examples: int,
-    num_classes: int,
-    request: Request | None = None,
-    training: bool = True,
-) -> DatasetSource:
-    """A source of the user's own dataset of (image, label) pairs.
-
-    Args:
-      make: makes the dataset in the current graph, in an order that is always the
-        same; the source shuffles it.
-      num_examples: how many pairs it has.
-      num_classes: labels are in [0, num_classes).
-      request: what the network needs; None for images of any size.
-      training: whether they are shuffled and distorted.
-
-    Raises:
-      ValueError: it is no such dataset.
-    """
-    examples = records.from_dataset(
-        make, num_examples=num_examples, num_classes=num_classes
-    )
-    request = request or Request(shape=())  # "scale" keeps the size of the images
-    return DatasetSource(examples, request, training=training)
-
-
 def example_at(source: Source, index: int) -> str:
     """The example at this index of the stream, in words."""
     if isinstance(source, ExampleSource):

@@ -24,7 +24,6 @@ from towers.gradients.transfer import WIDE, Wire, towers_by_host
 ReduceOf = Callable[
     [Sequence[tf.Tensor], Sequence[str], Sequence[int]], list[tf.Tensor]
 ]
-Algorithm = Callable[[Sequence[tf.Tensor], Sequence[str], int, Wire], list[tf.Tensor]]
 
 
 def tree(

@@ -23,8 +23,6 @@ from towers.session.pipeline_report import ReportPipeline
 from towers.session.progress import Console
 from towers.session.trace import TraceStep
 
-v1 = tf.compat.v1
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RunParts:

@@ -9,8 +9,6 @@ import dataclasses
 import threading
 from typing import Any, NamedTuple
 
-import tensorflow as tf
-
 from models.model import Model
 from towers import graph
 from towers.compute.sync_batch_norm import BATCH_NORM
@@ -24,8 +22,6 @@ from towers.variable_update.modes import DEFAULT, VARIABLE_UPDATES
 from towers.verification.cases import Modes
 from towers.verification.rounding_reference import RoundingReference
 from towers.verification.verdict import Case
-
-v1 = tf.compat.v1
 
 # A model may keep tensors of its graph between blocks, so one graph is built at a time.
 _BUILDING = threading.Lock()
