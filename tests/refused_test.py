@@ -233,6 +233,10 @@ _SENTENCES = (
     ("--job_name=worker", "--job_name=worker: needs --worker_hosts"),
     ("--job_name=evaluator", "--job_name=evaluator: needs --train_dir"),
     (
+        "--job_name=controller --worker_hosts=a:1",
+        "--job_name=controller: needs --controller_host",
+    ),
+    (
         "--job_name=worker --worker_hosts=a:1,b:1 --task_index=2",
         "--task_index=2: --job_name=worker has 2 tasks, counted from 0",
     ),

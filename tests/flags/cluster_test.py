@@ -42,29 +42,6 @@ class RulesTest(parameterized.TestCase):
     def test_goes(self, **settings):
         self.assertEqual(errors(**settings), [])
 
-    @parameterized.parameters(
-        ({"task_index": 1}, "--task_index=1: needs --job_name"),
-        ({"worker_hosts": ("a:1",)}, "--worker_hosts=a:1: needs --job_name"),
-        ({"max_restarts": 1}, "--max_restarts=1: needs --local_cluster"),
-        ({"job_name": "worker"}, "--job_name=worker: needs --worker_hosts"),
-        (
-            {"job_name": "controller", **WORKERS},
-            "--job_name=controller: needs --controller_host",
-        ),
-        ({"job_name": "evaluator"}, "--job_name=evaluator: needs --train_dir"),
-        (
-            {"job_name": "worker", "task_index": 2, **WORKERS},
-            "--task_index=2: --job_name=worker has 2 tasks, counted from 0",
-        ),
-        (
-            {"local_cluster": "worker:1", "job_name": "ps"},
-            "--job_name=ps: does not go with --local_cluster=worker:1, which starts "
-            "every task itself",
-        ),
-    )
-    def test_does_not_go(self, settings, sentence):
-        self.assertIn(sentence, errors(**settings))
-
     @parameterized.parameters("ps_hosts", "worker_hosts")
     def test_an_empty_entry_is_no_task(self, name):
         for text, sentence in (

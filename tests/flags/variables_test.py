@@ -41,36 +41,3 @@ class ModesTest(absltest.TestCase):
                 config_made = config.make(**settings)
                 self.assertEqual(config.check(config_made, _TABLES), [])
                 self.assertEqual(modes.mode_of(config_made.variables), mode)
-
-    def test_switches_without_effect_are_refused(self):
-        for settings, sentence in (
-            (
-                {"variable_update": "replicated", "staged_vars": True},
-                "--staged_vars: needs --variable_update=parameter_server",
-            ),
-            (
-                {"variable_consistency": "relaxed"},
-                "--variable_consistency=relaxed: needs --variable_update=replicated",
-            ),
-            (
-                {"variable_update": "independent", "cross_replica_sync": False},
-                "--nocross_replica_sync: needs --variable_update=parameter_server",
-            ),
-            (
-                {"max_staleness": 3},
-                "--max_staleness=3: needs --nocross_replica_sync or "
-                "--variable_update=asynchronous",
-            ),
-            (
-                {"staleness_lr": True},
-                "--staleness_lr: needs --nocross_replica_sync or "
-                "--variable_update=asynchronous",
-            ),
-            (
-                {"cross_replica_sync": False, "staged_vars": True},
-                "--staged_vars: does not go with --nocross_replica_sync",
-            ),
-        ):
-            with self.subTest(settings=settings):
-                problems = config.check(config.make(**settings), _TABLES)
-                self.assertEqual([p.sentence() for p in problems], [sentence])
