@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from towers.cluster.sessions import Local, Sessions
 from towers.data.source import Feed, refilled
 from towers.errors import crash
 from towers.errors.interrupts import Interrupted
@@ -80,17 +79,12 @@ def batches(
         left -= len(tf.nest.flatten(step)[0])
 
 
-def predict(
-    plan: Plan,
-    console: Console,
-    sessions: Sessions = Local(),  # noqa: B008 - it holds nothing
-) -> Any:
+def predict(plan: Plan, console: Console) -> Any:
     """Predicts the evaluation split with the newest checkpoint of the run.
 
     Args:
       plan: of a run with a `train_dir`.
       console: takes lines for the user.
-      sessions: opens sessions.
 
     Returns:
       the last block's outputs: a nest of arrays [examples, ...], in the order of the
@@ -101,7 +95,7 @@ def predict(
       Interrupted: a signal ended it.
     """
     with StopOnSignal() as stop:
-        attached = restored(plan, console, lambda v: attach(plan, v.mode), sessions)
+        attached = restored(plan, console, lambda v: attach(plan, v.mode))
         with attached as (session, graph):
             steps = crash.during("predicting; if memory ran out, lower the batch size")(
                 lambda: list(batches(graph, session, lambda: stop.received)),

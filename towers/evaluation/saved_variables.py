@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from flags.problem import wrong_setting
 from towers.checkpoints import checkpoint, constants, contents
-from towers.cluster.sessions import Local, Sessions, session_config
+from towers.cluster.sessions import Local, session_config
 from towers.layout.parts import joined
 from towers.planning import Plan
 from towers.session.progress import Console
@@ -99,7 +99,6 @@ def restored(
     plan: Plan,
     console: Console,
     attach: Callable[[SavedVariables], Attached],
-    sessions: Sessions = Local(),  # noqa: B008 - it holds nothing
 ) -> Iterator[tuple[v1.Session, Attached]]:
     """A session in which the variables have the values of the newest checkpoint.
 
@@ -107,7 +106,6 @@ def restored(
       plan: of a run with a `train_dir`.
       console: takes lines for the user.
       attach: adds the towers to the graph.
-      sessions: opens sessions.
 
     Yields:
       the session, and what `attach` returned.
@@ -120,7 +118,7 @@ def restored(
         attached = attach(variables)
         variables.made(console)
     config = session_config(plan.placement, plan.config.devices)
-    with sessions.open(graph, config) as session:
+    with Local().open(graph, config) as session:
         if variables.restore(session) is None:
             directory = plan.config.output.train_dir
             raise wrong_setting("train_dir", directory, "there is no checkpoint in it")
