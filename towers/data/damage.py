@@ -12,6 +12,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from towers.data.reading_session import reading_session
 from towers.errors import explain
 
 v1 = tf.compat.v1
@@ -47,9 +48,7 @@ def first(
     """
     if most is None and sum(file.take for file in files) > _MANY_RECORDS:
         logging.getLogger(__name__).warning("Looking for the record that is damaged")
-    # With its own threads; otherwise it would set the number for all later sessions.
-    config = v1.ConfigProto(device_count={"GPU": 0}, use_per_session_threads=True)
-    with tf.Graph().as_default(), v1.Session(config=config) as session:
+    with reading_session() as session:
         path = v1.placeholder(tf.string, [])
         skip, take = (v1.placeholder(tf.int64, []) for _ in range(2))
         records = tf.data.TFRecordDataset(path).skip(skip).take(take)
@@ -79,9 +78,7 @@ def reason_of(
       decode: record -> nest of tensors.
       number: of the record, int64 scalar.
     """
-    # With its own threads; otherwise it would set the number for all later sessions.
-    config = v1.ConfigProto(device_count={"GPU": 0}, use_per_session_threads=True)
-    with tf.Graph().as_default(), v1.Session(config=config) as session:
+    with reading_session() as session:
         dataset = by_number(tf.constant(number, tf.int64))
         parts = dataset.map(lambda *r: decode(r if r[1:] else r[0]))
         try:

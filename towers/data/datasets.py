@@ -7,8 +7,7 @@ import tensorflow as tf
 from models import user_errors
 from towers.data import examples, source_worker
 from towers.data.examples import Examples, Parts
-
-v1 = tf.compat.v1
+from towers.data.reading_session import reading_session
 
 _plain = tf.autograph.experimental.do_not_convert
 
@@ -52,9 +51,7 @@ def from_dataset(
             )
         return dataset
 
-    # With its own threads; otherwise it would set the number for all later sessions.
-    config = v1.ConfigProto(device_count={"GPU": 0}, use_per_session_threads=True)
-    with tf.Graph().as_default() as graph, v1.Session(config=config) as session:
+    with reading_session() as session:
         with user_errors.blamed(lambda: "from_dataset: make failed", make):
             count = session.run(make().cardinality())
             _, specs = opened(None).element_spec
@@ -66,7 +63,7 @@ def from_dataset(
         specs=specs,
         read=None,
         open=opened,
-        in_python=examples.calls_python(graph),
+        in_python=examples.calls_python(session.graph),
         explain=lambda: examples.first_unreadable(
             lambda: opened(None).take(num_examples),
             lambda number: f"from_dataset: element {number}",

@@ -22,6 +22,7 @@ from towers.data.examples import (
     required,
 )
 from towers.data.preprocessing import DRAWS, Preprocessing
+from towers.data.reading_session import reading_session
 from towers.data.source import Batch, ClientShare, Request, specs
 from towers.data.stream import MEMORY_BYTES, HostShare
 from towers.data.stream_source import StreamSource
@@ -209,9 +210,7 @@ class ExampleSource(StreamSource):
 
     def number_of(self, index: int) -> int:
         """The number of the example at this index of the stream."""
-        # Threads of its own, or it would settle how many all later sessions have.
-        config = v1.ConfigProto(device_count={"GPU": 0}, use_per_session_threads=True)
-        with tf.Graph().as_default(), v1.Session(config=config) as session:
+        with reading_session() as session:
             position = tf.constant(index, tf.int64)
             number = self._numbers(position)
             if self.examples.read is None:

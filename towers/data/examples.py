@@ -18,6 +18,7 @@ import numpy as np
 import tensorflow as tf
 
 from models import user_errors
+from towers.data.reading_session import reading_session
 from towers.errors.explain import cause
 
 v1 = tf.compat.v1
@@ -234,9 +235,7 @@ def first_unreadable(
       make: makes the dataset in the current graph.
       place: number of an element -> where it is, in words.
     """
-    # Threads of its own, or it would settle how many all later sessions have.
-    config = v1.ConfigProto(device_count={"GPU": 0}, use_per_session_threads=True)
-    with tf.Graph().as_default(), v1.Session(config=config) as session:
+    with reading_session() as session:
         following = v1.data.make_one_shot_iterator(make()).get_next()
         read = session.make_callable(tf.nest.flatten(following)[0].op)
         for number in itertools.count():

@@ -20,6 +20,7 @@ import tensorflow_datasets as tfds
 
 from towers.data import damage, damaged_examples
 from towers.data.preprocessing import Shape
+from towers.data.reading_session import reading_session
 from towers.errors.explain import cause, operation_error
 
 v1 = tf.compat.v1
@@ -364,9 +365,7 @@ def read_batches(
     def decode(record: tf.Tensor) -> dict[str, tf.Tensor]:
         return features.deserialize_example(record)
 
-    # With its own threads; otherwise it would set the number for all later sessions.
-    config = v1.ConfigProto(device_count={"GPU": 0}, use_per_session_threads=True)
-    with tf.Graph().as_default(), v1.Session(config=config) as session:
+    with reading_session() as session:
         examples = read_tfds(files, None).map(decode).batch(1024)
         following = v1.data.make_one_shot_iterator(examples).get_next()
         while True:

@@ -17,6 +17,7 @@ from towers.data import order
 from towers.data.damaged_examples import Guard
 from towers.data.pictures import Picture
 from towers.data.preprocessing import DRAWS, Preprocessing, Size
+from towers.data.reading_session import reading_session
 from towers.data.records import Records, permutation
 
 v1 = tf.compat.v1
@@ -98,9 +99,7 @@ class Stream:
         """
         if not self.in_memory or self.kept:
             return self
-        # With its own threads; otherwise it would set the number for later sessions.
-        config = v1.ConfigProto(device_count={"GPU": 0}, use_per_session_threads=True)
-        with tf.Graph().as_default(), v1.Session(config=config) as session:
+        with reading_session() as session:
             return dataclasses.replace(self, kept=session.run(self._rows()))
 
     def batches(self, share: HostShare, position: tf.Tensor) -> tf.data.Dataset:
