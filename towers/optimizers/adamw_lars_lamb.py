@@ -112,7 +112,13 @@ def dense(gradient: tf.Tensor | tf.IndexedSlices, variable: tf.Variable) -> tf.T
 
 
 class _Adam(_Optimizer):
-    """Adam's two moments, and the powers of beta that correct them."""
+    """Adam's two moments, and the powers of beta that correct them.
+
+    Attributes:
+      title: in the names of its slots.
+    """
+
+    title: str
 
     def __init__(
         self,
@@ -122,9 +128,8 @@ class _Adam(_Optimizer):
         epsilon: float,
         *,
         decay: WeightDecay,
-        name: str,
     ):
-        super().__init__(rate, decay, name)
+        super().__init__(rate, decay, self.title)
         self._betas = (beta1, beta2)
         self._epsilon = epsilon
         self._powers: list[tf.Variable] = []
@@ -178,16 +183,7 @@ class AdamW(_Adam):
     `adam`; with 1e-6 they do not.
     """
 
-    def __init__(
-        self,
-        rate: Rate,
-        beta1: float,
-        beta2: float,
-        epsilon: float,
-        *,
-        decay: WeightDecay,
-    ):
-        super().__init__(rate, beta1, beta2, epsilon, decay=decay, name="AdamW")
+    title = "AdamW"
 
     def _resource_apply_dense(
         self, grad: tf.Tensor, handle: tf.Variable
@@ -229,16 +225,7 @@ class Lamb(_Adam):
     is 0, and for vectors.
     """
 
-    def __init__(
-        self,
-        rate: Rate,
-        beta1: float,
-        beta2: float,
-        epsilon: float,
-        *,
-        decay: WeightDecay,
-    ):
-        super().__init__(rate, beta1, beta2, epsilon, decay=decay, name="LAMB")
+    title = "LAMB"
 
     def _prepare(self) -> None:
         super()._prepare()
