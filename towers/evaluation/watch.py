@@ -9,7 +9,7 @@ import tensorflow as tf
 from flags.problem import wrong_setting
 from towers.callbacks.base import TrainingError
 from towers.checkpoints import checkpoint, run_status
-from towers.cluster.sessions import Local, session_config
+from towers.cluster.sessions import Local, Sessions, session_config
 from towers.errors import lock
 from towers.evaluation import evaluator
 from towers.evaluation.saved_variables import SavedVariables
@@ -27,6 +27,7 @@ DESERTED_SECONDS = 30.0
 def evaluate_checkpoints(
     plan: Plan,
     console: Console,
+    sessions: Sessions = Local(),  # noqa: B008 - it holds nothing
     *,
     absent: Callable[[], str] | None = None,
 ) -> int:
@@ -38,6 +39,7 @@ def evaluate_checkpoints(
     Args:
       plan: of the run.
       console: takes lines for the user.
+      sessions: opens sessions.
       absent: returns why there will be no more checkpoints, or ""; None if that is to
         be seen in `--train_dir` only.
 
@@ -51,7 +53,7 @@ def evaluate_checkpoints(
     """
     directory = plan.config.output.train_dir
     assert directory is not None  # flags say so
-    lookout, sessions = run_status.Lookout(directory), Local()
+    lookout = run_status.Lookout(directory)
     interval = plan.config.evaluation.eval_interval_secs
     if checkpoint.latest(directory) is None and not interval:
         raise wrong_setting(
