@@ -40,6 +40,14 @@ class ContentsTest(parameterized.TestCase):
         ):
             contents.check_same(path, {"a": [3], "c": []})
 
+    def test_a_checkpoint_of_tf_cnn_benchmarks_is_not_continued(self):
+        path = self._write(v0__cg__conv0__conv2d__kernel=1.0)
+        with self.assertRaisesRegex(
+            ValueError,
+            "model.ckpt-1 is a checkpoint of tf_cnn_benchmarks, which is not",
+        ):
+            contents.check_same(path, {"conv1/conv/kernel": []})
+
     def test_what_was_frozen_has_no_slots(self):
         path = self._write(a=1.0, b=2.0, b__Slot=3.0)
         here = {"a": [], "a/Slot": [], "b": []}

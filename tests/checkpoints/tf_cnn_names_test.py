@@ -3,6 +3,7 @@
 import pathlib
 import re
 
+import numpy as np
 import tensorflow as tf
 from absl.testing import parameterized
 
@@ -80,6 +81,23 @@ class TfCnnNamesTest(parameterized.TestCase):
         ]
         self.assertEmpty(missing)
         self.assertContainsSubset(_LIKE.values(), _NETWORKS)
+
+    @parameterized.parameters(*(name for name in _NETWORKS if name in models.MODELS))
+    def test_rows_of_nchw_are_in_another_order(self, name):
+        """Only where a dense layer reads an image, which our model flattens."""
+        model, weights = models.get(name), "v0/cg/affine0/weights"
+        rows = np.arange(_NETWORKS[name][weights][0])[:, None]
+        expected, flattened = rows[:, 0], []
+        with tf.Graph().as_default():
+            nn = Layers(training=True, num_classes=9)
+            nn.flatten = lambda x: flattened.append(x) or Layers.flatten(nn, x)
+            model.run(tf.zeros([1, *model.inputs.shape]), nn)
+        for _, height, width, channels in (tuple(x.shape) for x in flattened):
+            expected = expected.reshape(channels, height, width).transpose(1, 2, 0)
+        actual = tf_cnn_names.in_our_order(weights, rows, "NCHW")
+        np.testing.assert_array_equal(actual[:, 0], expected.ravel())
+        actual = tf_cnn_names.in_our_order(weights, rows, "NHWC")
+        np.testing.assert_array_equal(actual, rows)
 
     def test_a_projection_is_built_first(self):
         pairs = tf_cnn_names.pairs(_ours("resnet50"), _NETWORKS["resnet50"])

@@ -29,6 +29,45 @@ def _wider(name):
     return dataclasses.replace(model, blocks=blocks)
 
 
+def _of_images(name):
+    """A model whose dense layer reads 6 x 6 x 256 numbers, as alexnet's first."""
+
+    def block(x, nn):
+        return nn.flatten(nn.conv(x, 256, 3))
+
+    model = digit_runs.small_model()
+    return dataclasses.replace(model, blocks=(("block", block), model.blocks[1]))
+
+
+def _shaped(shape, seed):
+    return np.random.default_rng(seed).standard_normal(shape, np.float32)
+
+
+# The variables of `_of_images` as tf_cnn_benchmarks names them.
+_THEIRS = {
+    "v0/cg/conv0/conv2d/kernel": _shaped((3, 3, 1, 256), 0),
+    "v0/cg/conv0/biases": _shaped((256,), 1),
+    "v0/cg/affine0/weights": _shaped((9216, 10), 2),
+    "v0/cg/affine0/biases": _shaped((10,), 3),
+}
+
+
+def _write_theirs(folder, data_format, write_meta_graph=True):
+    """A checkpoint as a run of tf_cnn_benchmarks saves it, with a second replica."""
+    others = {name.replace("v0", "v1"): 0 * value for name, value in _THEIRS.items()}
+    with tf.Graph().as_default(), v1.Session() as session:
+        held = {
+            name: v1.get_variable(name, initializer=value)
+            for name, value in {**others, **_THEIRS}.items()
+        }
+        if data_format == "NCHW":
+            tf.transpose(v1.placeholder(tf.float32, [2, 6, 6, 1]), [0, 3, 1, 2])
+        session.run(v1.global_variables_initializer())
+        saver = v1.train.Saver(held)
+        path = os.path.join(folder, "model.ckpt")
+        return saver.save(session, path, 7, write_meta_graph=write_meta_graph)
+
+
 class WarmStartTest(digit_runs.Runs):
     def setUp(self):
         super().setUp()
@@ -72,6 +111,47 @@ class WarmStartTest(digit_runs.Runs):
         self.assertEqual(values["global_step"], 4)
         kernel = "logits/dense/kernel"
         np.testing.assert_array_equal(values[kernel], before[kernel])
+
+    @parameterized.product(
+        [
+            *({"variable_update": mode} for mode in _MODES),
+            dict(num_stages=2),
+            dict(shard_classifier=2),
+        ],
+        data_format=("NHWC", "NCHW"),
+    )
+    def test_begins_with_variables_of_tf_cnn_benchmarks(self, data_format, **flags):
+        path = _write_theirs(self.create_tempdir().full_path, data_format)
+        values, [line] = self._begin(
+            os.path.dirname(path), get_model=_of_images, **flags
+        )
+        self.assertEqual(line, f"Starting from {path}: 4 of 4 variables are in it")
+        kernel, bias, weights, biases = _THEIRS.values()
+        np.testing.assert_array_equal(values["block/conv/kernel"], kernel)
+        np.testing.assert_array_equal(values["block/conv/bias"], bias)
+        np.testing.assert_array_equal(values["logits/dense/bias"], biases)
+        activation = _shaped((2, 6, 6, 256), 4)
+        order = (0, 3, 1, 2) if data_format == "NCHW" else (0, 1, 2, 3)
+        logits = activation.transpose(order).reshape(2, -1) @ weights
+        ours = activation.reshape(2, -1) @ values["logits/dense/kernel"]
+        np.testing.assert_allclose(ours, logits, rtol=1e-3, atol=1e-3)
+
+    def test_refuses_an_unknown_order_of_rows(self):
+        folder = self.create_tempdir().full_path
+        path = _write_theirs(folder, "NCHW", write_meta_graph=False)
+        words = "and .*model.ckpt-7.meta is not there; put the .meta file"
+        with self.assertRaisesRegex(ValueError, words):
+            self._begin(path, get_model=_of_images)
+        with open(f"{path}.meta", "wb") as file:
+            file.write(b"no graph")
+        with self.assertRaisesRegex(ValueError, "model.ckpt-7.meta is damaged"):
+            self._begin(path, get_model=_of_images)
+
+    def test_refuses_another_network_of_tf_cnn_benchmarks(self):
+        path = _write_theirs(self.create_tempdir().full_path, "NHWC")
+        words = "of another network: .* only; choose the `model` that it is of"
+        with self.assertRaisesRegex(ValueError, words):
+            self._begin(path)
 
     def test_says_what_is_not_read(self):
         path = checkpoint.latest(self.source)

@@ -7,7 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from flags.problem import wrong_setting
-from towers.checkpoints import constants
+from towers.checkpoints import constants, tf_cnn_names
 from towers.data import order
 from towers.errors.explain import first_few
 
@@ -60,6 +60,14 @@ def check_same(
         )
         if names
     ]
+    if tf_cnn_names.are_theirs(stored):
+        raise wrong_setting(
+            "train_dir",
+            os.path.dirname(path),
+            f"{os.path.basename(path)} is a checkpoint of tf_cnn_benchmarks, which is "
+            "not continued",
+            "start from it by `init_checkpoint`, with another `train_dir`",
+        )
     if parts:
         raise wrong_setting(
             "train_dir",

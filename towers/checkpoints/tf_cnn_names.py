@@ -7,14 +7,23 @@ which the network is built: `v0/cg/incept_v3_a0/conv5/conv2d/kernel` is the sixt
 convolution.  Here, it has the name of its block and a number in the block:
 `mixed_5b/conv/kernel`.  Both networks are built from the first layer to the last, so
 layers are paired in that order; `_ORDERS` has the blocks that are built in another.
+
+A dense layer that reads all pixels of an image has its rows in the order of
+`--data_format`.  Here, they are those of NHWC in any format:
+
+    kernel = in_our_order(theirs[name], kernel, data_format(path))
 """
 
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
+import numpy as np
+import tensorflow as tf
+from google.protobuf.message import DecodeError
+
 # Their names and ours: the layer's kind and number, and the variable's role.
 _THEIRS = re.compile(
-    r"v\d*/cg/(?:.+/)?(?P<kind>conv|affine|batchnorm)(?P<number>\d+)/(?:conv2d/)?"
+    r"v0?/cg/(?:.+/)?(?P<kind>conv|affine|batchnorm)(?P<number>\d+)/(?:conv2d/)?"
     r"(?P<role>\w+)"
 )
 _OURS = re.compile(
@@ -33,6 +42,22 @@ _ORDERS: Sequence[tuple[str, int, Sequence[int]]] = (
     (r"mixed_7[bc]", 9, (3, 0, 4, 5, 1, 2, 6, 7, 8)),
     (r"mixed_7[bcd]", 10, (4, 5, 0, 6, 7, 1, 2, 3, 8, 9)),
 )
+
+# The images that a dense layer reads whole: height, width, channels.
+_IMAGES = {
+    height * width * channels: (height, width, channels)
+    for height, width, channels in (
+        (227, 227, 3),  # trivial
+        (32, 32, 3),  # trivial for CIFAR-10
+        (7, 7, 64),  # lenet
+        (6, 6, 256),  # alexnet
+        (8, 8, 64),  # alexnet for CIFAR-10
+        (6, 6, 1024),  # overfeat
+        (7, 7, 512),  # vgg11, 16 and 19
+    )
+}
+_READS_IMAGES = re.compile(r"v0?/cg/affine0/weights")
+_TO_NCHW = [0, 3, 1, 2]  # what each tower transposes its images by
 
 _Layer = tuple[str, str, int]  # of ours: block, kind, number in the block
 
@@ -76,6 +101,52 @@ def pairs(names: Iterable[str], stored: Collection[str]) -> dict[str, str]:
             f"{kind}{number} has a {role} in the {where} only"
         )
     return {name: theirs[key] for name, key in keys.items()}
+
+
+def reads_images(name: str, shape: Sequence[int]) -> bool:
+    """Whether a variable's rows are in the order of the data format.
+
+    Args:
+      name, shape: of a variable in a checkpoint of tf_cnn_benchmarks.
+    """
+    return bool(_READS_IMAGES.fullmatch(name)) and shape[0] in _IMAGES
+
+
+def data_format(path: str) -> str:
+    """`NHWC` or `NCHW`, of the run that wrote a checkpoint of tf_cnn_benchmarks.
+
+    Raises:
+      ValueError: its graph, `path`.meta, is not beside it, or is damaged.
+    """
+    try:
+        with tf.io.gfile.GFile(f"{path}.meta", "rb") as file:
+            meta = tf.compat.v1.MetaGraphDef.FromString(file.read())
+    except tf.errors.NotFoundError as error:
+        raise ValueError(f"{path}.meta is not there") from error
+    except DecodeError as error:
+        raise ValueError(f"{path}.meta is damaged") from error
+    nodes = {node.name: node for node in meta.graph_def.node}
+    orders = [
+        tf.make_ndarray(nodes[node.input[1]].attr["value"].tensor).tolist()
+        for node in nodes.values()
+        if node.op == "Transpose" and nodes[node.input[1]].op == "Const"
+    ]
+    return "NCHW" if _TO_NCHW in orders else "NHWC"
+
+
+def in_our_order(name: str, value: np.ndarray, data_format: str) -> np.ndarray:
+    """The value of a variable, with the rows in the order of NHWC.
+
+    Args:
+      name: in the checkpoint.
+      value: its value there.
+      data_format: of the run that wrote it.
+    """
+    if data_format == "NHWC" or not reads_images(name, value.shape):
+        return value
+    height, width, channels = _IMAGES[value.shape[0]]
+    rows = value.reshape(channels, height, width, -1)
+    return rows.transpose(1, 2, 0, 3).reshape(value.shape)
 
 
 def _layer(match: re.Match) -> _Layer:

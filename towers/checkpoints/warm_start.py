@@ -1,11 +1,11 @@
 """A warm start: variables of a new run get the values that a checkpoint has of them."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 import tensorflow as tf
 
 from flags.problem import wrong_setting
-from towers.checkpoints import checkpoint, contents, loading
+from towers.checkpoints import checkpoint, contents, loading, tf_cnn_names
 from towers.errors.explain import cause, first_few
 from towers.layout import parts
 
@@ -17,6 +17,7 @@ _SETTING = "init_checkpoint"
 class WarmStart:
     """Those variables of a model whose names and shapes a checkpoint has.
 
+    The names may be those of tf_cnn_benchmarks, whose networks have the same layers.
     The optimizer's slots, the global step and the input position are not read.  Moving
     averages start at the values of their variables.
 
@@ -26,7 +27,8 @@ class WarmStart:
       averages: name of a variable or part -> its moving average, where it has one.
 
     Raises:
-      ValueError: there is no such checkpoint, or none of the variables is in it.
+      ValueError: there is no such checkpoint, none of the variables is in it, or it is
+        one of tf_cnn_benchmarks of another network or in an unknown data format.
     """
 
     def __init__(
@@ -36,7 +38,9 @@ class WarmStart:
         averages: Mapping[str, tf.Variable],
     ):
         self._path = find(given)
-        stored = _contents(given, self._path)
+        there = _contents(given, self._path)
+        self._theirs, self._format = _of_tf_cnn(given, self._path, variables, there)
+        stored = {name: there[theirs] for name, theirs in self._theirs.items()} or there
         shapes = {name: held.shape.as_list() for name, held in variables.items()}
         missing = [name for name in shapes if name not in stored]
         self._differ = [
@@ -64,7 +68,10 @@ class WarmStart:
         """Sets the variables, and logs which were in the checkpoint."""
         reader = tf.train.load_checkpoint(self._path)
         for name, targets in self._pairs.items():
-            value = reader.get_tensor(name)
+            theirs = self._theirs.get(name, name)
+            value = tf_cnn_names.in_our_order(
+                theirs, reader.get_tensor(theirs), self._format
+            )
             for target in targets:
                 loading.put(session, target, value)
         rest = f"; {self._rest}" if self._rest else ""
@@ -124,6 +131,46 @@ def _averages(
     names = [parts.name_of(name, k) for k in range(len(held))]
     pieces = [averages[part] for part in names if part in averages]
     return [parts.Parts(pieces, held.axis)] if pieces else []
+
+
+def _of_tf_cnn(
+    given: str, path: str, names: Iterable[str], there: Mapping[str, list[int]]
+) -> tuple[dict[str, str], str]:
+    """Our names -> those of tf_cnn_benchmarks, if it wrote the checkpoint.
+
+    Args:
+      given, path: the checkpoint, as the user named it, and its path.
+      names: of the model's variables, in the order of its blocks.
+      there: name -> shape of what it holds.
+
+    Returns:
+      The names, none for a checkpoint of this project, and the data format that the
+      order of its rows is of.
+
+    Raises:
+      ValueError: it is of another network, or its data format is needed and unknown.
+    """
+    if not tf_cnn_names.are_theirs(there):
+        return {}, "NHWC"
+    try:
+        pairs = tf_cnn_names.pairs(names, there)
+    except ValueError as error:
+        raise wrong_setting(
+            _SETTING, given, str(error), "choose the `model` that it is of"
+        ) from error
+    ordered = [n for n in pairs.values() if tf_cnn_names.reads_images(n, there[n])]
+    if not ordered:
+        return pairs, "NHWC"
+    try:
+        return pairs, tf_cnn_names.data_format(path)
+    except ValueError as error:
+        raise wrong_setting(
+            _SETTING,
+            given,
+            f"the order of the rows of {ordered[0]} is that of the --data_format with "
+            f"which tf_cnn_benchmarks wrote it, and {error}",
+            "put the .meta file of the checkpoint beside it",
+        ) from error
 
 
 def _contents(given: str, path: str) -> dict[str, list[int]]:
