@@ -8,20 +8,31 @@ relative differences, |ours - theirs| / |theirs|,
 
     loss       of the losses, with weight decay's term: the largest of all steps
     rate       of the learning rates: the largest of all steps
-    first      of what the first step changes, over all trained variables: the gradient
+    update     of what the first step changes, over all trained variables: the gradient
                and the optimizer
     variables  of all variables after the last step, with batch norm's moving averages
     change     of what all steps change, over all trained variables; for information, as
                rounding errors grow: a rectifier whose input is nearly 0 may let the
                gradient pass on one side and not on the other
 
-The exit status is 1 if one of the first four is above --limit.  Images are random, and
-given to both networks as they are, without preprocessing.  Dropout is left out of both,
-because the random numbers of tf_cnn_benchmarks cannot be drawn again.
+The exit status is 1 if one of the first four is above --limit.
+
+With --step_by_step, each step here begins with the variables and slots that
+tf_cnn_benchmarks has then, so no error grows from one step to the next; `update` and
+`variables` are the largest of all steps.  With --spread, tf_cnn_benchmarks runs a
+second time, with two threads for each operation where the first run has one, and rows
+show how far it is from itself.
+
+Images are given to both networks as they are, without preprocessing.  Dropout is left
+out of both, because the random numbers of tf_cnn_benchmarks cannot be drawn again.
+
+    python -m benchmarks.same_steps --tf_cnn_benchmarks=PATH --preprocessing a.jpg
+
+compares preprocessing instead: the largest difference of a pixel from 0 to 255, for
+the same random numbers.  The exit status is 1 if one is above 1.
 """
 
 import argparse
-import json
 import os
 import sys
 import tempfile
@@ -34,10 +45,8 @@ if __name__ == "__main__":
     start.import_tensorflow()
 
 import numpy as np
-import tensorflow as tf
 
-import models
-from benchmarks.lib import machine, our_steps, process, table
+from benchmarks.lib import machine, our_steps, same_pixels, table, tf_cnn
 from benchmarks.lib.options import (
     above_0,
     add_places,
@@ -46,13 +55,19 @@ from benchmarks.lib.options import (
     positive,
     writable,
 )
-from benchmarks.lib.our_steps import Steps
-from benchmarks.peers.systems import ENVIRONMENT, Places, missing
-from flags import config, tf_cnn_translation
-from flags import parse as flags_parse
+from benchmarks.lib.step_differences import (
+    Differences,
+    TheirSteps,
+    compare,
+    compare_each,
+    path_of,
+)
+from benchmarks.lib.tf_cnn import SYSTEM
+from benchmarks.peers.systems import Places, missing
 
-SYSTEM = "tf_cnn_benchmarks"
-DRIVER = process.ROOT / "benchmarks" / "peers" / "tf_cnn_peer.py"
+# Of the second run there, for --spread.
+_AGAIN = {"num_intra_threads": 2}
+_SECOND = ", second run"
 
 MODES = ("parameter_server", "replicated")
 OPTIMIZERS = ("sgd", "momentum", "rmsprop")
@@ -120,80 +135,9 @@ class TrainingCase(NamedTuple):
         }
 
 
-class Differences(NamedTuple):
-    """The relative differences; see the module's docstring."""
-
-    loss: float
-    rate: float
-    first: float
-    variables: float
-    change: float
-
-    def above(self, limit: float) -> bool:
-        """Whether one of the first four is above the limit, or is no number."""
-        return not all(value <= limit for value in self[:4])
-
-
-def compare(ours: Steps, folder: str) -> Differences:
-    """Our steps with those that the driver has saved in a folder."""
-    with open(os.path.join(folder, "steps.json"), encoding="utf-8") as file:
-        losses, rates = zip(*json.load(file))
-    start, first, end = (
-        _values(os.path.join(folder, when), ours.names)
-        for when in ("start", "first", "end")
-    )
-    return Differences(
-        loss=max(map(relative, ours.losses, losses)),
-        rate=max(map(relative, ours.rates, rates)),
-        first=_of_change(ours.first, first, start, ours.trained),
-        variables=_ratio(
-            sum(_squares(ours.values[name] - end[name]) for name in end),
-            sum(map(_squares, end.values())),
-        ),
-        change=_of_change(ours.values, end, start, ours.trained),
-    )
-
-
-def relative(ours: Any, theirs: Any) -> float:
-    """|ours - theirs| / |theirs|; 0 if both are 0."""
-    return _ratio(_squares(np.subtract(ours, theirs)), _squares(theirs))
-
-
-def _values(folder: str, names: Mapping[str, str]) -> dict[str, np.ndarray]:
-    """Our name -> value in the newest checkpoint of a folder."""
-    reader = tf.train.load_checkpoint(folder)
-    return {name: reader.get_tensor(theirs) for name, theirs in names.items()}
-
-
-def _of_change(
-    ours: Mapping[str, np.ndarray],
-    theirs: Mapping[str, np.ndarray],
-    start: Mapping[str, np.ndarray],
-    names: Sequence[str],
-) -> float:
-    """The difference of the changes since the start, over the variables named."""
-    return _ratio(
-        sum(_squares(ours[name] - theirs[name]) for name in names),
-        sum(_squares(theirs[name] - start[name]) for name in names),
-    )
-
-
-def _ratio(apart: float, size: float) -> float:
-    return float(np.sqrt(apart / size)) if size else float(apart > 0)
-
-
-def _squares(values: Any) -> float:
-    return float(np.sum(np.square(values, dtype=np.float64)))
-
-
 def arguments_of(flags: Mapping[str, Any]) -> list[str]:
     """The arguments of `towers.train` that mean the same as these flags there."""
-    argv = [SYSTEM, *(f"--{name}={value}" for name, value in flags.items())]
-    settings = config.flat(flags_parse.parse(argv, {}, config.TfCnnBenchmarksConfig))
-    translation = tf_cnn_translation.translate(
-        settings, models=models.MODELS, gpus=False
-    )
-    return translation.arguments
+    return tf_cnn.translation_of(flags).arguments
 
 
 class StepsBesideTheirs:
@@ -208,6 +152,7 @@ class StepsBesideTheirs:
         self._options = options
         self._places = places
         self.differences: dict[TrainingCase, Differences] = {}
+        self.spreads: dict[TrainingCase, Differences] = {}
         self.failures: dict[TrainingCase, str] = {}
 
     def run(self) -> None:
@@ -220,42 +165,73 @@ class StepsBesideTheirs:
                     for mode in options.variable_updates
                     for towers in options.towers
                 ]
-                with tempfile.TemporaryDirectory(prefix="same_steps") as folder:
-                    self._run(cases, folder)
+                # All at once there, unless their checkpoints would fill the disk.
+                alone = options.step_by_step or options.spread
+                for group in [[case] for case in cases] if alone else [cases]:
+                    with tempfile.TemporaryDirectory(prefix="same_steps") as folder:
+                        self._run(group, folder)
 
     def _run(self, cases: Sequence[TrainingCase], folder: str) -> None:
-        steps = self._options.steps
-        runs = []
-        for case in cases:
-            batches = os.path.join(folder, f"{case.num_gpus}.npz")
-            if not os.path.exists(batches):
-                np.savez(batches, **random_batches(case, steps))
-            runs.append(
-                {
-                    "flags": case.flags(steps),
-                    "batches": batches,
-                    "dropout": False,
-                    "folder": os.path.join(folder, str(case)),
-                }
-            )
-        complaint = run_theirs(runs, folder, self._places, self._options.timeout)
+        options = self._options
+        runs = [self._arguments(case, folder) for case in cases]
+        again = [
+            {
+                **run,
+                "flags": {**run["flags"], **_AGAIN},
+                "folder": run["folder"] + _SECOND,
+                "saved": [0, 1, options.steps],
+            }
+            for run in runs
+            if options.spread
+        ]
+        complaint = tf_cnn.run_driver(
+            "tf_cnn_peer",
+            [*runs, *again],
+            os.path.join(folder, "runs.json"),
+            places=self._places,
+            timeout=options.timeout,
+        )
         for case, run in zip(cases, runs):
-            done = os.path.exists(os.path.join(run["folder"], "steps.json"))
             try:
-                if not done:
+                if not os.path.exists(os.path.join(run["folder"], "steps.json")):
                     raise ValueError(f"tf_cnn_benchmarks failed: {complaint}")
-                with np.load(run["batches"]) as arrays:
-                    ours = our_steps.take(
-                        arguments_of(run["flags"]),
-                        dict(arrays),
-                        os.path.join(run["folder"], "start", "model.ckpt-0"),
-                        dropout=False,
-                    )
-                self.differences[case] = compare(ours, run["folder"])
+                self._compare(case, run)
             except ValueError as error:
                 self.failures[case] = str(error)
             self._show(case)
         self._save()
+
+    def _arguments(self, case: TrainingCase, folder: str) -> dict[str, Any]:
+        """The arguments of the driver's run."""
+        steps = self._options.steps
+        batches = os.path.join(folder, f"{case.num_gpus}.npz")
+        if not os.path.exists(batches):
+            np.savez(batches, **random_batches(case, steps))
+        each = self._options.step_by_step
+        return {
+            "flags": case.flags(steps),
+            "batches": batches,
+            "dropout": False,
+            "saved": list(range(steps + 1)) if each else [0, 1, steps],
+            "folder": os.path.join(folder, str(case)),
+        }
+
+    def _compare(self, case: TrainingCase, run: Mapping[str, Any]) -> None:
+        folder = run["folder"]
+        with np.load(run["batches"]) as arrays:
+            batches = dict(arrays)
+        start = path_of(folder, 0)
+        arguments = arguments_of(run["flags"])
+        ours: our_steps.OurRun | our_steps.Steps
+        if self._options.step_by_step:
+            with our_steps.OurRun(arguments, batches, start, dropout=False) as ours:
+                self.differences[case] = compare_each(ours, folder)
+        else:
+            ours = our_steps.take(arguments, batches, start, dropout=False)
+            self.differences[case] = compare(ours, folder)
+        if self._options.spread:
+            theirs = TheirSteps(folder + _SECOND, ours.names)
+            self.spreads[case] = compare(theirs.as_ours(ours.trained), folder)
 
     def _show(self, case: TrainingCase) -> None:
         number = len(self.differences) + len(self.failures)
@@ -271,13 +247,17 @@ class StepsBesideTheirs:
         """The row of the table."""
         if case in self.failures:
             return [str(case), "failed", *("" for _ in Differences._fields[1:])]
-        return [str(case), *(f"{value:.1e}" for value in self.differences[case])]
+        return [str(case), *_figures(self.differences[case])]
 
     def table(self) -> list[str]:
         """A row for each case."""
         title = ["case", *Differences._fields]
-        cases = [*self.differences, *self.failures]
-        return table.table_lines(title, [self.cells(case) for case in cases])
+        rows = []
+        for case in (*self.differences, *self.failures):
+            rows.append(self.cells(case))
+            if case in self.spreads:
+                rows.append(["  there, two runs", *_figures(self.spreads[case])])
+        return table.table_lines(title, rows)
 
     def _save(self) -> None:
         if not self._options.json:
@@ -299,9 +279,16 @@ class StepsBesideTheirs:
                     str(case): differences._asdict()
                     for case, differences in self.differences.items()
                 },
+                "spreads": {
+                    str(case): spread._asdict() for case, spread in self.spreads.items()
+                },
                 "failures": {str(c): text for c, text in self.failures.items()},
             },
         )
+
+
+def _figures(differences: Differences) -> list[str]:
+    return [f"{value:.1e}" for value in differences]
 
 
 def random_batches(case: TrainingCase, steps: int) -> dict[str, np.ndarray]:
@@ -314,26 +301,6 @@ def random_batches(case: TrainingCase, steps: int) -> dict[str, np.ndarray]:
         "images": 0.5 * rng.standard_normal(size, np.float32),
         "labels": rng.integers(0, CLASSES[net.data_name] - 1, shape, np.int32),
     }
-
-
-def run_theirs(
-    runs: Sequence[Mapping[str, Any]], folder: str, places: Places, timeout: float
-) -> str:
-    """Runs the driver; returns its last line, which says why a run is missing."""
-    path = os.path.join(folder, "runs.json")
-    with open(path, "w", encoding="utf-8") as file:
-        json.dump(runs, file)
-    scripts = places.tf_cnn_benchmarks
-    environment = {
-        **ENVIRONMENT,
-        "PYTHONPATH": scripts,
-        "TF_USE_LEGACY_KERAS": "1",
-        "TF_ENABLE_ONEDNN_OPTS": os.environ.get("TF_ENABLE_ONEDNN_OPTS", "1"),
-    }
-    command = process.Command(
-        [places.tf_cnn_python, str(DRIVER), path], environment, scripts
-    )
-    return process.run(command, timeout=timeout).complaint
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -349,6 +316,17 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
         )
     parser.add_argument("--towers", nargs="+", type=positive, default=[1, 2])
     parser.add_argument("--steps", type=positive, default=10)
+    parser.add_argument("--step_by_step", action="store_true")
+    parser.add_argument("--spread", action="store_true")
+    parser.add_argument(
+        "--preprocessing", nargs="+", type=_readable, metavar="JPEG", default=()
+    )
+    parser.add_argument(
+        "--official_models",
+        default="",
+        metavar="PATH",
+        help="a checkout of tensorflow/models, for --preprocessing",
+    )
     parser.add_argument("--limit", type=above_0, default=1e-4)
     parser.add_argument(
         "--timeout", type=positive, default=3600, help="seconds for a network there"
@@ -364,11 +342,20 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     return options
 
 
+def _readable(path: str) -> str:
+    """A file of the command line."""
+    if not os.path.isfile(path):
+        raise argparse.ArgumentTypeError(f"there is no file {path}")
+    return path
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Compares and prints; returns the exit status."""
     options = parse(argv)
     places = options.places
     del options.places
+    if options.preprocessing:
+        return same_pixels.show(options, places)
     comparison = StepsBesideTheirs(options, places)
     comparison.run()
     print("\n".join(["", *comparison.table()]))

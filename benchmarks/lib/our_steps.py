@@ -1,6 +1,7 @@
 """Steps of this project from the variables of a checkpoint of tf_cnn_benchmarks."""
 
 import dataclasses
+import functools
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -12,7 +13,7 @@ from flags import parse
 from models.layers import Layers
 from models.model import Model
 from towers import graph, planning
-from towers.checkpoints import tf_cnn_names
+from towers.checkpoints import contents, loading, tf_cnn_names
 from towers.cluster.sessions import session_config, settle_process
 from towers.command_line import CHOICES
 from towers.data import inputs
@@ -51,6 +52,81 @@ class _WithoutDropout(Layers):
         return x
 
 
+class OurRun:
+    """Training from a checkpoint of tf_cnn_benchmarks; a context manager.
+
+    Attributes:
+      names: our name of each variable of the model -> that of tf_cnn_benchmarks.
+      trained: our names of the variables that are trained.
+
+    Args:
+      arguments: of `towers.train`.
+      batches: `images` float32 [steps, towers, batch, height, width, 3], which are
+        not prepared any more, and `labels` int32 [steps, towers, batch].
+      checkpoint: the variables and the optimizer's slots start at its values.
+      dropout: whether there is any.
+
+    Raises:
+      ValueError: the arguments are wrong, or the checkpoint is of another network.
+    """
+
+    def __init__(
+        self,
+        arguments: Sequence[str],
+        batches: Mapping[str, np.ndarray],
+        checkpoint: str,
+        *,
+        dropout: bool,
+    ):
+        plan = _plan(arguments, batches, dropout)
+        settle_process(plan.placement, plan.config.devices)
+        self._train = train = graph.build(**plan.parts)
+        stored = contents.of(checkpoint)
+        self.names = tf_cnn_names.pairs(train.saved, stored)
+        self.trained: Sequence[str] = train.template.trainable
+        self._slots = {
+            name: f"{self.names[variable]}/{kind}"
+            for name in train.saved
+            for variable, _, kind in [name.rpartition("/")]
+            if variable in self.names
+        }
+        if missing := set(self._slots.values()) - stored.keys():
+            raise ValueError(f"{checkpoint} has no {min(missing)}")
+        with train.graph.as_default():
+            self._reads = {name: parts.read(train.saved[name]) for name in self.names}
+        config = session_config(plan.placement, plan.config.devices)
+        self._session = v1.Session(graph=train.graph, config=config)
+        load = functools.partial(self._load, checkpoint)
+        loop.start(train, self._session, load)
+
+    def __enter__(self) -> "OurRun":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._session.close()
+
+    def restore(self, checkpoint: str) -> None:
+        """Gives the variables and slots the values of another checkpoint."""
+        self._load(checkpoint, self._session)
+        self._session.run(self._train.sync)
+
+    def _load(self, checkpoint: str, session: v1.Session) -> None:
+        reader = tf.train.load_checkpoint(checkpoint)
+        for name, theirs in (self.names | self._slots).items():
+            loading.put(session, self._train.saved[name], reader.get_tensor(theirs))
+
+    def step(self) -> tuple[float, float]:
+        """Takes a step on the next batch; returns its loss and learning rate."""
+        train = self._train
+        fetches = [train.total_loss, train.learning_rate, train.step]
+        loss, rate, _ = self._session.run(fetches)
+        return float(loss), float(rate)
+
+    def values(self) -> dict[str, np.ndarray]:
+        """Our name -> value of each variable of the model."""
+        return self._session.run(self._reads)
+
+
 def take(
     arguments: Sequence[str],
     batches: Mapping[str, np.ndarray],
@@ -58,49 +134,13 @@ def take(
     *,
     dropout: bool,
 ) -> Steps:
-    """Takes a step for each batch.
-
-    Args:
-      arguments: of `towers.train`.
-      batches: `images` float32 [steps, towers, batch, height, width, 3], which are
-        not prepared any more, and `labels` int32 [steps, towers, batch].
-      checkpoint: of tf_cnn_benchmarks; the variables start at its values.
-      dropout: whether there is any.
-
-    Raises:
-      ValueError: the arguments are wrong, or the checkpoint is of another network.
-    """
-    plan = _plan(arguments, batches, dropout)
-    settle_process(plan.placement, plan.config.devices)
-    train = graph.build(**plan.parts)
-    reader = tf.train.load_checkpoint(checkpoint)
-    stored = reader.get_variable_to_shape_map()
-    names = tf_cnn_names.pairs(train.saved, stored)
-
-    def restore(session: v1.Session) -> None:
-        for name, theirs in names.items():
-            held, value = train.saved[name], reader.get_tensor(theirs)
-            for piece, part in zip(parts.each(held), parts.cut(value, held)):
-                session.run(piece.initializer, {piece.initializer.inputs[1]: part})
-
-    config = session_config(plan.placement, plan.config.devices)
-    fetches = [train.total_loss, train.learning_rate, train.step]
-    with v1.Session(graph=train.graph, config=config) as session:
-        loop.start(train, session, restore)
-        told = [session.run(fetches)[:2]]
-        variables = {name: parts.read(train.saved[name]) for name in names}
-        first = session.run(variables)
-        told += [session.run(fetches)[:2] for _ in batches["labels"][1:]]
-        values = session.run(variables)
-    losses, rates = zip(*told)
-    return Steps(
-        [*map(float, losses)],
-        [*map(float, rates)],
-        names,
-        first,
-        values,
-        train.template.trainable,
-    )
+    """Takes a step for each batch; the arguments are those of `OurRun`."""
+    with OurRun(arguments, batches, checkpoint, dropout=dropout) as run:
+        told = [run.step()]
+        first = run.values()
+        told += [run.step() for _ in batches["labels"][1:]]
+        losses, rates = map(list, zip(*told))
+        return Steps(losses, rates, run.names, first, run.values(), run.trained)
 
 
 def _plan(

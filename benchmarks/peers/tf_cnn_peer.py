@@ -16,15 +16,15 @@ imports nothing from here.
     batches  an .npz file: `images` float32 [steps, towers, batch, height, width, 3] and
              `labels` int32 [steps, towers, batch]
     dropout  whether there is any
-    folder   where to write `start/model.ckpt-0` (before the first step),
-             `first/model.ckpt-1` (after it), `end/model.ckpt-N` (after the last) and
-             `steps.json`: [loss, learning rate] of each step
+    saved    after which steps the variables and slots are saved; 0 is before the first
+    folder   where to write them, `model.ckpt-N` after N steps, and `steps.json`:
+             [loss, learning rate] of each step
 """
 
 import json
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 from unittest import mock
 
@@ -43,11 +43,19 @@ class GivenBatches(benchmark_cnn.BenchmarkCNN):
     Args:
       params: of tf_cnn_benchmarks.
       batches: the arrays of the .npz file.
-      folder: of the checkpoints before and after the first step.
+      saved: after which steps the variables are saved.
+      folder: of these checkpoints.
     """
 
-    def __init__(self, params: Any, batches: Mapping[str, np.ndarray], folder: str):
+    def __init__(
+        self,
+        params: Any,
+        batches: Mapping[str, np.ndarray],
+        saved: Collection[int],
+        folder: str,
+    ):
         super().__init__(params)
+        self._saved = saved
         self._batches = batches
         self._folder = folder
         self._towers = 0
@@ -68,13 +76,16 @@ class GivenBatches(benchmark_cnn.BenchmarkCNN):
         ]
 
     def benchmark_with_session(self, sess: tf.Session, supervisor: Any, *others: Any):
-        """Saves the variables, then takes the steps and records them."""
+        """Takes the steps, records them, and saves the variables between them."""
 
-        def save(when: str) -> None:
-            path = os.path.join(self._folder, when, "model.ckpt")
-            supervisor.saver.save(sess, path, supervisor.global_step)
+        def save() -> None:
+            if len(self.steps) in self._saved:
+                path = os.path.join(self._folder, "model.ckpt")
+                saver = supervisor.saver
+                saver.save(sess, path, supervisor.global_step, write_meta_graph=False)
+                saver.set_last_checkpoints([])  # which a saver deletes, by default
 
-        save("start")
+        save()
         rate = next(
             op.outputs[0]
             for op in sess.graph.get_operations()
@@ -86,8 +97,7 @@ class GivenBatches(benchmark_cnn.BenchmarkCNN):
             rate_here = sess.run(rate)
             summary, loss = one_step(sess, *others, **options)
             self.steps.append((float(loss), float(rate_here)))
-            if len(self.steps) == 1:
-                save("first")
+            save()
             return summary, loss
 
         with mock.patch.object(benchmark_cnn, "benchmark_one_step", recorded):
@@ -99,22 +109,22 @@ def _no_dropout(network: Any, *others: Any, **options: Any) -> tf.Tensor:
     return network.top_layer
 
 
-def run(flags: Mapping[str, Any], batches: str, dropout: bool, folder: str) -> None:
+def run(
+    flags: Mapping[str, Any],
+    batches: str,
+    folder: str,
+    *,
+    dropout: bool,
+    saved: Collection[int],
+) -> None:
     """One run; the arguments are those of the module's docstring."""
-    for when in ("start", "first"):
-        os.makedirs(os.path.join(folder, when))
-    params = benchmark_cnn.make_params(
-        **flags,
-        display_every=1,
-        train_dir=os.path.join(folder, "end"),
-        save_model_secs=0,
-        use_resource_vars=True,
-    )
+    os.makedirs(folder)
+    params = benchmark_cnn.make_params(**flags, display_every=1, use_resource_vars=True)
     params = benchmark_cnn.setup(params)
     changes = {} if dropout else {"dropout": _no_dropout}
     with mock.patch.multiple(convnet_builder.ConvNetBuilder, **changes):
         with np.load(batches) as arrays:
-            given = GivenBatches(params, dict(arrays), folder)
+            given = GivenBatches(params, dict(arrays), saved, folder)
         given.run()
     with open(os.path.join(folder, "steps.json"), "w", encoding="utf-8") as file:
         json.dump(given.steps, file)

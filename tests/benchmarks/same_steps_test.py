@@ -1,6 +1,7 @@
 """Steps are compared, and a difference is found; tf_cnn_benchmarks is played."""
 
 import contextlib
+import functools
 import io
 import json
 import os
@@ -11,7 +12,7 @@ import tensorflow as tf
 from absl.testing import parameterized
 
 from benchmarks import same_steps
-from benchmarks.lib import our_steps
+from benchmarks.lib import our_steps, tf_cnn
 
 v1 = tf.compat.v1
 
@@ -25,7 +26,7 @@ _KERNELS = {
 
 def _save(folder: str, values: dict[str, np.ndarray], step: int) -> None:
     """Writes a checkpoint."""
-    os.makedirs(folder)
+    os.makedirs(folder, exist_ok=True)
     with tf.Graph().as_default(), v1.Session() as session:
         held = {
             name: v1.get_variable(name, initializer=v) for name, v in values.items()
@@ -45,40 +46,55 @@ def _initial() -> dict[str, np.ndarray]:
     return values
 
 
-def _played(runs, folder, places, timeout, *, change=0.0, losses=1.0):
-    """Writes what the driver would: our own steps, with a change."""
-    del folder, places, timeout
+def _slots(values: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The momentum of each variable before the first step."""
+    return {f"{name}/Momentum": 0 * value for name, value in values.items()}
+
+
+def _played(name, runs, path, *, places, timeout, change=0.0, losses=1.0):
+    """Writes what the driver would: our own steps, with a change.
+
+    The momentum is left out after the first step, so each step there begins without.
+    """
+    del name, path, places, timeout
     for run in runs:
-        _save(f"{run['folder']}/start", _initial(), 0)
+        folder, told, values = run["folder"], [], _initial()
+        _save(folder, values | _slots(values), 0)
+        start = f"{folder}/model.ckpt-0"
         with np.load(run["batches"]) as arrays:
-            steps = our_steps.take(
+            ours = our_steps.OurRun(
                 same_steps.arguments_of(run["flags"]),
                 dict(arrays),
-                f"{run['folder']}/start/model.ckpt-0",
+                start,
                 dropout=False,
             )
-        for when, values in (("first", steps.first), ("end", steps.values)):
-            theirs = {steps.names[name]: value for name, value in values.items()}
-            theirs["v/cg/affine1/weights"] *= np.float32(1 + change)
-            _save(f"{run['folder']}/{when}", theirs, 1 if when == "first" else 3)
-        told = [[loss * losses, rate] for loss, rate in zip(steps.losses, steps.rates)]
-        with open(f"{run['folder']}/steps.json", "w", encoding="utf-8") as file:
+        with ours:
+            for step in range(1, 4):
+                if len(run["saved"]) > 3:  # each step
+                    ours.restore(f"{folder}/model.ckpt-{step - 1}")
+                loss, rate = ours.step()
+                told.append([loss * losses, rate])
+                values = {ours.names[n]: value for n, value in ours.values().items()}
+                values["v/cg/affine1/weights"] *= np.float32(1 + change)
+                if step in run["saved"]:
+                    _save(folder, values | _slots(values), step)
+        with open(f"{folder}/steps.json", "w", encoding="utf-8") as file:
             json.dump(told, file)
     return ""
 
 
 class SameStepsTest(parameterized.TestCase):
-    def _compared(self, played) -> tuple[int, str, dict]:
+    def _compared(self, played, *flags) -> tuple[int, str, dict]:
         """Exit status, output and JSON file of a comparison."""
         path = os.path.join(self.create_tempdir().full_path, "numbers.json")
         output = io.StringIO()
         arguments = "--models lenet --optimizers momentum --towers 2 --steps 3".split()
         with (
-            mock.patch.object(same_steps, "run_theirs", played),
+            mock.patch.object(tf_cnn, "run_driver", played),
             mock.patch.object(same_steps, "missing", return_value=""),
             contextlib.redirect_stdout(output),
         ):
-            status = same_steps.main([*arguments, f"--json={path}"])
+            status = same_steps.main([*arguments, *flags, f"--json={path}"])
         with open(path, encoding="utf-8") as file:
             return status, output.getvalue(), json.load(file)
 
@@ -90,21 +106,44 @@ class SameStepsTest(parameterized.TestCase):
         self.assertEqual(set(case.values()), {0.0})
 
     @parameterized.parameters(
-        (dict(change=1e-3), ("first", "variables", "change")),
-        (dict(losses=1.001), ("loss",)),
+        (dict(change=1e-3), (), ("update", "variables", "change")),
+        (dict(change=1e-3), ("--step_by_step",), ("update", "variables", "change")),
+        (dict(losses=1.001), (), ("loss",)),
+        (dict(losses=1.001), ("--step_by_step",), ("loss",)),
     )
-    def test_a_difference_is_found(self, changes, columns):
-        def played(*args):
-            return _played(*args, **changes)
-
-        status, said, numbers = self._compared(played)
+    def test_a_difference_is_found(self, changes, flags, columns):
+        played = functools.partial(_played, **changes)
+        status, said, numbers = self._compared(played, *flags)
         self.assertEqual(status, 1)
         self.assertIn("2 of 2 cases are above", said)
         case = numbers["differences"]["lenet parameter_server x2 momentum"]
         self.assertEqual({n for n, v in case.items() if v > 1e-4}, set(columns))
 
+    def test_each_step_begins_with_theirs(self):
+        """The played runs lose their momentum after each step."""
+        status, said, numbers = self._compared(_played, "--step_by_step")
+        self.assertEqual(status, 0, said)
+        case = numbers["differences"]["lenet replicated x2 momentum"]
+        self.assertEqual(set(case.values()), {0.0})
+
+    def test_how_far_it_is_from_itself(self):
+        def played(name, runs, path, **options):
+            self.assertLen(runs, 2)
+            self.assertEqual(
+                [run["flags"]["num_intra_threads"] for run in runs], [1, 2]
+            )
+            _played(name, runs[:1], path, **options)
+            return _played(name, runs[1:], path, **options, change=1e-3)
+
+        status, said, numbers = self._compared(played, "--spread")
+        self.assertEqual(status, 0)
+        self.assertIn("there, two runs", said)
+        case = "lenet replicated x2 momentum"
+        self.assertEqual(numbers["differences"][case]["variables"], 0.0)
+        self.assertGreater(numbers["spreads"][case]["variables"], 1e-4)
+
     def test_a_run_that_fails_there(self):
-        status, said, numbers = self._compared(lambda *args: "sorry")
+        status, said, numbers = self._compared(lambda *args, **options: "sorry")
         self.assertEqual(status, 1)
         self.assertIn("tf_cnn_benchmarks failed: sorry", said)
         self.assertLen(numbers["failures"], 2)

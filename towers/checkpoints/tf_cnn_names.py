@@ -19,7 +19,6 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import numpy as np
 import tensorflow as tf
-from google.protobuf.message import DecodeError
 
 # Their names and ours: the layer's kind and number, and the variable's role.
 _THEIRS = re.compile(
@@ -116,16 +115,16 @@ def data_format(path: str) -> str:
     """`NHWC` or `NCHW`, of the run that wrote a checkpoint of tf_cnn_benchmarks.
 
     Raises:
-      ValueError: its graph, `path`.meta, is not beside it, or is damaged.
+      ValueError: its graph, `path`.meta, is not beside it, or is empty.
     """
     try:
         with tf.io.gfile.GFile(f"{path}.meta", "rb") as file:
             meta = tf.compat.v1.MetaGraphDef.FromString(file.read())
     except tf.errors.NotFoundError as error:
         raise ValueError(f"{path}.meta is not there") from error
-    except DecodeError as error:
-        raise ValueError(f"{path}.meta is damaged") from error
     nodes = {node.name: node for node in meta.graph_def.node}
+    if not nodes:
+        raise ValueError(f"{path}.meta is empty")
     orders = [
         tf.make_ndarray(nodes[node.input[1]].attr["value"].tensor).tolist()
         for node in nodes.values()

@@ -23,8 +23,8 @@ _COVERED = 0.1
 _TRIES = 100
 
 # Which of an example's draws is used for what.
-_MIRROR, _BRIGHTNESS, _SATURATION, _HUE, _CONTRAST, _CROP = 0, 1, 2, 3, 4, (5, 6)
-_BITS_OF_DRAW = 23  # of the fraction of a float32
+MIRROR, BRIGHTNESS, SATURATION, HUE, CONTRAST, CROP = 0, 1, 2, 3, 4, (5, 6)
+BITS_OF_DRAW = 23  # of the fraction of a float32
 
 # Ranges of the changes of colours.
 _MOST_BRIGHTNESS = 32 / 255
@@ -116,7 +116,7 @@ def training(
       float32 of `shape`.
     """
     boxes = picture.boxes if use_boxes else tf.zeros([0, 4])
-    seed = tf.gather(draws, _CROP) * 2.0**_BITS_OF_DRAW
+    seed = tf.gather(draws, CROP) * 2.0**BITS_OF_DRAW
     begin, size, _ = tf.image.stateless_sample_distorted_bounding_box(
         _shape(picture.image),
         boxes[None],
@@ -128,7 +128,7 @@ def training(
         use_image_if_no_bounding_boxes=True,
     )
     crop = _crop(picture.image, begin[:2], size[:2], fused=options.fuse_decode_and_crop)
-    crop = tf.cond(draws[_MIRROR] < 0.5, lambda: tf.reverse(crop, [1]), lambda: crop)
+    crop = tf.cond(draws[MIRROR] < 0.5, lambda: tf.reverse(crop, [1]), lambda: crop)
     image = _resized(crop, shape[:2], options.resize_method, picture.index)
     if options.color_distortions:
         image = 255 * distorted_colours(
@@ -184,10 +184,10 @@ def distorted_colours(
       index: int64 scalar, of the example in the stream.
       in_yiq: whether saturation and hue change in YIQ, else in HSV.
     """
-    saturation = _between(_FACTORS, draws[_SATURATION])
-    contrast = _between(_FACTORS, draws[_CONTRAST])
-    hue = _between((-_MOST_HUE, _MOST_HUE), draws[_HUE])
-    brightness = _between((-_MOST_BRIGHTNESS, _MOST_BRIGHTNESS), draws[_BRIGHTNESS])
+    saturation = _between(_FACTORS, draws[SATURATION])
+    contrast = _between(_FACTORS, draws[CONTRAST])
+    hue = _between((-_MOST_HUE, _MOST_HUE), draws[HUE])
+    brightness = _between((-_MOST_BRIGHTNESS, _MOST_BRIGHTNESS), draws[BRIGHTNESS])
 
     def coloured(x: tf.Tensor) -> tf.Tensor:
         if in_yiq:

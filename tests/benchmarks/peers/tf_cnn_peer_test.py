@@ -33,7 +33,6 @@ class _Benchmark:
             session.run(v1.global_variables_initializer())
             self.loss, self.after = sum(sums), step.assign_add(1)
             self.benchmark_with_session(session, supervisor, None)
-            os.makedirs(self.params["train_dir"])
 
     def benchmark_with_session(self, sess, supervisor, others):
         """Takes the steps."""
@@ -71,9 +70,16 @@ class TfCnnPeerTest(absltest.TestCase):
         }
         with mock.patch.dict(sys.modules, modules):
             driver = importlib.import_module("benchmarks.peers.tf_cnn_peer")
-            driver.run({}, f"{folder}/batches.npz", False, f"{folder}/run")
+            driver.run(
+                {},
+                f"{folder}/batches.npz",
+                f"{folder}/run",
+                dropout=False,
+                saved=[0, 2],
+            )
         sys.modules.pop("benchmarks.peers.tf_cnn_peer", None)
         with open(f"{folder}/run/steps.json", encoding="utf-8") as file:
             self.assertEqual(json.load(file), [[16.0, 0.5], [1109.0, 0.5]])
-        for when in ("start/model.ckpt-0", "first/model.ckpt-1"):
-            self.assertTrue(os.path.exists(f"{folder}/run/{when}.index"), when)
+        for step, is_saved in enumerate((True, False, True)):
+            path = f"{folder}/run/model.ckpt-{step}.index"
+            self.assertEqual(os.path.exists(path), is_saved, path)
