@@ -19,9 +19,11 @@ The exit status is 1 if one of the first four is above --limit.
 
 With --step_by_step, each step here begins with the variables and slots that
 tf_cnn_benchmarks has then, so no error grows from one step to the next; `update` and
-`variables` are the largest of all steps.  With --spread, tf_cnn_benchmarks runs a
-second time, with two threads for each operation where the first run has one, and rows
-show how far it is from itself.
+`variables` are the largest of all steps.
+
+Both run without TensorFlow's graph optimizers, which round otherwise.  With --spread,
+tf_cnn_benchmarks runs a second time, in another process with two threads for each
+operation where the first has one, and rows show how far it is from itself.
 
 Images are given to both networks as they are, without preprocessing.  Dropout is left
 out of both, because the random numbers of tf_cnn_benchmarks cannot be drawn again.
@@ -96,9 +98,9 @@ NETS: Mapping[str, SharedNetwork] = {
     "alexnet_cifar10": SharedNetwork("alexnet", "cifar10", 32, 16, 0.005),
     "resnet20": SharedNetwork("resnet20", "cifar10", 32, 16, 0.001),
     "resnet20_v2": SharedNetwork("resnet20_v2", "cifar10", 32, 16, 0.001),
-    "resnet50": SharedNetwork("resnet50", "imagenet", 224, 4, 1e-6),
-    "resnet50_v1.5": SharedNetwork("resnet50_v1.5", "imagenet", 224, 4, 1e-6),
-    "inception3": SharedNetwork("inception3", "imagenet", 299, 4, 1e-6),
+    "resnet50": SharedNetwork("resnet50", "imagenet", 224, 2, 0.001),
+    "resnet50_v1.5": SharedNetwork("resnet50_v1.5", "imagenet", 224, 2, 0.001),
+    "inception3": SharedNetwork("inception3", "imagenet", 299, 2, 0.001),
     "vgg11": SharedNetwork("vgg11", "imagenet", 224, 2, 0.0002),
 }
 CLASSES = {"imagenet": 1001, "cifar10": 11}  # of tf_cnn_benchmarks
@@ -132,6 +134,8 @@ class TrainingCase(NamedTuple):
             "local_parameter_device": "cpu",
             "data_format": "NHWC",
             "num_intra_threads": 1,  # sums in one order
+            # It rewrites x / 49 as x * (1 / 49), which is rounded otherwise.
+            "enable_optimizations": False,
         }
 
 
@@ -174,23 +178,14 @@ class StepsBesideTheirs:
     def _run(self, cases: Sequence[TrainingCase], folder: str) -> None:
         options = self._options
         runs = [self._arguments(case, folder) for case in cases]
-        again = [
-            {
-                **run,
-                "flags": {**run["flags"], **_AGAIN},
-                "folder": run["folder"] + _SECOND,
+        complaint = self._run_theirs(runs, folder)
+        if options.spread:
+            again = {
+                "flags": {**runs[0]["flags"], **_AGAIN},
+                "folder": runs[0]["folder"] + _SECOND,
                 "saved": [0, 1, options.steps],
             }
-            for run in runs
-            if options.spread
-        ]
-        complaint = tf_cnn.run_driver(
-            "tf_cnn_peer",
-            [*runs, *again],
-            os.path.join(folder, "runs.json"),
-            places=self._places,
-            timeout=options.timeout,
-        )
+            complaint = self._run_theirs([{**runs[0], **again}], folder)
         for case, run in zip(cases, runs):
             try:
                 if not os.path.exists(os.path.join(run["folder"], "steps.json")):
@@ -200,6 +195,16 @@ class StepsBesideTheirs:
                 self.failures[case] = str(error)
             self._show(case)
         self._save()
+
+    def _run_theirs(self, runs: Sequence[Mapping[str, Any]], folder: str) -> str:
+        """Runs the driver in a process; returns its last line."""
+        return tf_cnn.run_driver(
+            "tf_cnn_peer",
+            runs,
+            os.path.join(folder, "runs.json"),
+            places=self._places,
+            timeout=self._options.timeout,
+        )
 
     def _arguments(self, case: TrainingCase, folder: str) -> dict[str, Any]:
         """The arguments of the driver's run."""

@@ -8,7 +8,7 @@ settings (commit 8fb7907 of github.com/tensorflow/benchmarks).  Read from its so
 * In `resnet20_v2` the first unit, too, normalises and rectifies, after the stem has
   done so; the normalisations before units and before the classifier have no scale, and
   other constants than those between the convolutions.  So it is in `resnet50_v2`.
-* `inception3` has no auxiliary head.
+* `inception3` has no auxiliary head, and averages by a pool, which rounds otherwise.
 """
 
 import dataclasses
@@ -96,8 +96,15 @@ def imagenet_resnet(depth: int) -> Model:
     )
 
 
+def pooled_logits(x: tf.Tensor, nn: Layers) -> tf.Tensor:
+    """One number per class, from square maps that a pool averages."""
+    return nn.dense(nn.flatten(nn.avg_pool(x, x.shape[2], 1, "VALID")), nn.num_classes)
+
+
 def inception3() -> Model:
     """Inception-v3 without its auxiliary head."""
+    model = inception.inception3(head=False)
+    *blocks, (last, _) = model.blocks
     return dataclasses.replace(
-        inception.inception3(head=False), name="tf_cnn_inception3"
+        model, name="tf_cnn_inception3", blocks=(*blocks, (last, pooled_logits))
     )

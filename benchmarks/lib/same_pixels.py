@@ -166,8 +166,9 @@ def ours(
         image = opened.read()
     with tf.Graph().as_default(), v1.Session() as session:
         if not row.of_pictures:
+            shape = (_CORNER, _CORNER, 3)
             corner = tf.io.decode_jpeg(image, 3)[None, :_CORNER, :_CORNER]
-            images, shape = session.run(corner), (_CORNER, _CORNER, 3)
+            images = tf.ensure_shape(corner, (1, *shape))
             batch = tf.constant(draws)[None]
             if trains:
                 features = row.training(images, shape, batch)

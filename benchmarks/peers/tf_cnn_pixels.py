@@ -4,7 +4,8 @@
 
 The preprocessor is the one that its own `BenchmarkCNN` makes from its flags.  Each of
 TensorFlow's random functions that it calls is replaced by the function that does the
-same for a given number in [0, 1), in the range that the call asks for.
+same for a given number in [0, 1), in the range that the call asks for.  Pixels that are
+bytes are made floats before they are scaled, as that fails there.
 
 As `tf_cnn_peer.py`, this file is run as a program and imports nothing of this project.
 
@@ -29,6 +30,8 @@ from unittest import mock
 
 import benchmark_cnn
 import numpy as np
+import preprocessing
+import tensorflow as tf2
 import tensorflow.compat.v1 as tf
 
 
@@ -39,7 +42,7 @@ def given_functions(draws: Mapping[str, Any]) -> dict[str, Callable[..., tf.Tens
         return np.float32(low) + np.float32(draws[name]) * np.float32(high - low)
 
     def crop(size: tf.Tensor, bounding_boxes: tf.Tensor, **options: Any) -> Any:
-        return tf.image.stateless_sample_distorted_bounding_box(
+        return tf2.image.stateless_sample_distorted_bounding_box(
             size, bounding_boxes, draws["crop"], **options
         )
 
@@ -97,13 +100,20 @@ def record(file: str, boxes: Sequence[Sequence[float]]) -> bytes:
 def pixels(case: Mapping[str, Any]) -> np.ndarray:
     """What tf_cnn_benchmarks makes of a case's image."""
     params = benchmark_cnn.setup(benchmark_cnn.make_params(**case["flags"]))
-    preprocessor = benchmark_cnn.BenchmarkCNN(params).input_preprocessor
+    benchmark = benchmark_cnn.BenchmarkCNN(params)
+    preprocessor = benchmark.input_preprocessor or benchmark.eval_input_preprocessor
     draws = case["draws"]
     with contextlib.ExitStack() as stack:
         for module in ("tensorflow", "tensorflow.compat.v1"):
             changes = given_functions(draws)
             stack.enter_context(mock.patch.multiple(f"{module}.image", **changes))
         stack.enter_context(mock.patch.object(tf, "random_crop", random_crop(draws)))
+        scale = preprocessing.normalized_image
+        # It multiplies bytes, which the method `nearest` returns, by a fraction.
+        of_bytes = mock.Mock(side_effect=lambda x: scale(tf.cast(x, tf.float32)))
+        stack.enter_context(
+            mock.patch.object(preprocessing, "normalized_image", of_bytes)
+        )
         with tf.Graph().as_default(), tf.Session() as session:
             if case["flags"].get("data_name") == "cifar10":
                 with open(case["file"], "rb") as file:

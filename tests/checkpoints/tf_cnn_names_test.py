@@ -92,7 +92,8 @@ class TfCnnNamesTest(parameterized.TestCase):
             nn = Layers(training=True, num_classes=9)
             nn.flatten = lambda x: flattened.append(x) or Layers.flatten(nn, x)
             model.run(tf.zeros([1, *model.inputs.shape]), nn)
-        for _, height, width, channels in (tuple(x.shape) for x in flattened):
+        for image in flattened[:1]:
+            _, height, width, channels = image.shape
             expected = expected.reshape(channels, height, width).transpose(1, 2, 0)
         actual = tf_cnn_names.in_our_order(weights, rows, "NCHW")
         np.testing.assert_array_equal(actual[:, 0], expected.ravel())

@@ -112,13 +112,16 @@ class WarmStartTest(digit_runs.Runs):
         kernel = "logits/dense/kernel"
         np.testing.assert_array_equal(values[kernel], before[kernel])
 
-    @parameterized.product(
-        [
-            *({"variable_update": mode} for mode in _MODES),
-            dict(num_stages=2),
-            dict(shard_classifier=2),
-        ],
-        data_format=("NHWC", "NCHW"),
+    @parameterized.parameters(
+        *(
+            dict(flags, data_format=data_format)
+            for data_format in ("NHWC", "NCHW")
+            for flags in (
+                *({"variable_update": mode} for mode in _MODES),
+                dict(num_stages=2),
+                dict(shard_classifier=2),
+            )
+        )
     )
     def test_begins_with_variables_of_tf_cnn_benchmarks(self, data_format, **flags):
         path = _write_theirs(self.create_tempdir().full_path, data_format)
@@ -149,7 +152,7 @@ class WarmStartTest(digit_runs.Runs):
 
     def test_refuses_another_network_of_tf_cnn_benchmarks(self):
         path = _write_theirs(self.create_tempdir().full_path, "NHWC")
-        words = "of another network: .* only; choose the `model` that it is of"
+        words = "of another network: .* only; choose the model that it is of"
         with self.assertRaisesRegex(ValueError, words):
             self._begin(path)
 

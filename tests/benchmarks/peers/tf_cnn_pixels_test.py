@@ -80,6 +80,7 @@ class TfCnnPixelsTest(absltest.TestCase):
             "benchmark_cnn": types.SimpleNamespace(
                 BenchmarkCNN=_benchmark, make_params=dict, setup=lambda params: params
             ),
+            "preprocessing": types.SimpleNamespace(normalized_image=lambda x: x),
             "tensorflow.compat.v1": v1,
         }
         self.enter_context(mock.patch.dict(sys.modules, modules))
