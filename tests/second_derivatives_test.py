@@ -121,19 +121,20 @@ class SecondDerivativesTest(parameterized.TestCase, tf.test.TestCase):
             wide = [tf.cast(tf.convert_to_tensor(g), tf.float32) for g in by]
             return session.run(wide)
 
-    def test_of_a_local_response_norm_is_that_of_its_formula(self):
+    @parameterized.product(kind=("cpu", "gpu"), beta=(0.75, 0.6))
+    def test_of_a_local_response_norm_is_that_of_its_formula(self, kind, beta):
         """TensorFlow has none to compare with."""
         draw = np.random.default_rng(9).normal(size=(2, 3, 3, 4))
         derivatives = []
         for by_kernel in (True, False):
             with tf.Graph().as_default(), v1.Session() as session:
                 x = tf.constant(draw, tf.float32)
-                with kernels.gradients(kind="cpu", dtype=tf.float32):
-                    y = tf.nn.local_response_normalization(x, 1, 2.0, 0.5, 0.75)
+                with kernels.gradients(kind=kind, dtype=tf.float32):
+                    y = tf.nn.local_response_normalization(x, 1, 2.0, 0.5, beta)
                 if not by_kernel:
                     band = np.abs(np.subtract.outer(np.arange(4), np.arange(4))) <= 1
                     sums = tf.tensordot(x * x, tf.constant(band, tf.float32), 1)
-                    y = x / (2.0 + 0.5 * sums) ** 0.75
+                    y = x / (2.0 + 0.5 * sums) ** beta
                 [dx] = tf.gradients(y**3, [x])
                 derivatives.append(session.run([y, dx, *tf.gradients(dx**2, [x])]))
         for value, wanted in zip(*derivatives):

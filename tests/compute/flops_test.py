@@ -56,6 +56,16 @@ class FlopsTest(tf.test.TestCase):
             tf.gradients(tf.nn.conv2d(x, w, 2, "SAME", "NCHW"), [x, w])
             self.assertEqual(flops.of_graph(graph, "t/"), 3 * 2 * 2 * 16 * 4 * 27)
 
+    def test_sums_of_a_local_response_norm_are_not_counted(self):
+        with tf.Graph().as_default() as graph:
+            x = tf.compat.v1.placeholder(tf.float32, [2, 3, 3, 4])
+            with kernels.gradients(kind="cpu", dtype=tf.float32):
+                y = tf.nn.local_response_normalization(x, 1)
+            tf.gradients(y, [x])
+            products = [op for op in graph.get_operations() if op.type == "MatMul"]
+            self.assertLen(products, 2)
+            self.assertEqual(flops.of_graph(graph), 0)
+
     def test_a_sum_of_rows_is_not_counted(self):
         with tf.Graph().as_default() as graph:
             for rows in (3, 3000):

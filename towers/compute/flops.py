@@ -59,7 +59,7 @@ def _product(op: tf.Operation, length: int | None) -> int:
 
 
 def _matmul(op: tf.Operation) -> int:
-    if _adds_rows(op.inputs[0]):
+    if _adds_rows(op.inputs[0]) or _adds_neighbours(op.inputs[1]):
         return 0
     return _product(op, op.inputs[0].shape[0 if op.get_attr("transpose_a") else 1])
 
@@ -70,6 +70,16 @@ def _adds_rows(left: tf.Tensor) -> bool:
         return False
     ones = tf.get_static_value(left)
     return ones is not None and bool(np.all(ones == 1))
+
+
+def _adds_neighbours(right: tf.Tensor) -> bool:
+    """Whether a product is of sums, as in the gradient of local response norm."""
+    if right.shape.rank != 2 or right.shape[0] != right.shape[1]:
+        return False
+    band = tf.get_static_value(right)
+    return band is not None and bool(
+        np.isin(band, (0, 1)).all() and band.diagonal().all()
+    )
 
 
 def _batch_matmul(op: tf.Operation) -> int:

@@ -22,8 +22,11 @@ bfloat16, TensorFlow's kernel adds them one by one in bfloat16: a sum stops grow
 256 times a row, and is 5 % off after 2,000 rows of noise.  The product of a row of ones
 and these rows is added in float32, rounded once, and takes less time.
 
-Local response normalization: TensorFlow has no gradient of its gradient, so a penalty
-on gradients would fail.  Here it is made of plain operations, if it is needed.
+Local response normalization: TensorFlow's kernel for the gradient takes a power of
+every number, channel by channel.  On CPUs in float32 the gradient is made of plain
+operations here, which take a quarter of the time (TensorFlow 2.21, 16 x 16 images of 64
+channels).  TensorFlow has no gradient of its gradient either, so a penalty on gradients
+would fail.  Elsewhere that is made of plain operations, if it is needed.
 
 Max pooling: on CPUs only oneDNN has a kernel for the gradient in NCHW, and it needs the
 pooling in the same function.  Forward and backward pass may be two functions.
@@ -36,6 +39,7 @@ of the process; on another logical CPU this fails with "Multiple CPU devices".
 
 import contextlib
 
+import numpy as np
 import tensorflow as tf
 
 from towers.compute import convolution
@@ -46,6 +50,7 @@ v1 = tf.compat.v1
 _MAX_POOL, _RELU = "TowersMaxPool", "TowersRelu"
 _BIAS_ADD, _MATMUL, _PAD = "TowersBiasAdd", "TowersMatMul", "TowersPad"
 _LRN, _LRN_GRAD, _RELU_GRAD = "TowersLRN", "TowersLRNGrad", "TowersReluGrad"
+_LRN_ON_CPU = "TowersLRNOnCPU"
 
 _LRN_OPTIONS = ("depth_radius", "bias", "alpha", "beta")
 
@@ -63,6 +68,7 @@ def gradients(
     chosen = {"LRN": _LRN}
     if kind == "cpu":
         chosen |= {"Conv2D": convolution.GRADIENT, "MatMul": _MATMUL, "Pad": _PAD}
+        chosen["LRN"] = _LRN_ON_CPU
     if kind == "cpu" and dtype == tf.bfloat16:
         chosen |= {"BiasAdd": _BIAS_ADD, "Relu": _RELU}
     if kind == "cpu" and apart:
@@ -136,6 +142,33 @@ def _lrn(op: tf.Operation, dy: tf.Tensor) -> tf.Tensor:
             output_image=op.outputs[0],
             **{name: op.get_attr(name) for name in _LRN_OPTIONS},
         )
+
+
+@tf.RegisterGradient(_LRN_ON_CPU)
+def _lrn_on_cpu(op: tf.Operation, dy: tf.Tensor) -> tf.Tensor:
+    """The gradient of the input, with y = x * (bias + alpha * sum of x**2) ** -beta.
+
+    Sums over neighbouring channels are products with a band of ones.
+    """
+    x, y = op.inputs[0], op.outputs[0]
+    if x.dtype != tf.float32:
+        return _lrn(op, dy)
+    radius, bias, alpha, beta = map(op.get_attr, _LRN_OPTIONS)
+    channels = np.arange(x.shape[3])
+    is_near = np.abs(channels[:, None] - channels) <= radius
+    band = tf.constant(is_near, x.dtype)
+
+    def sums(values: tf.Tensor) -> tf.Tensor:
+        rows = tf.reshape(values, [-1, len(channels)])
+        return tf.reshape(tf.matmul(rows, band), [-1, *x.shape[1:]])
+
+    base = bias + alpha * sums(x * x)
+    if beta == 0.75:  # of all published networks; TensorFlow's power is slow
+        root = tf.math.rsqrt(base)
+        power = root * tf.sqrt(root)
+    else:
+        power = base**-beta
+    return dy * power - 2 * alpha * beta * x * sums(dy * y / base)
 
 
 @tf.RegisterGradient(_LRN_GRAD)
