@@ -21,9 +21,11 @@ With --step_by_step, each step here begins with the variables and slots that
 tf_cnn_benchmarks has then, so no error grows from one step to the next; `update` and
 `variables` are the largest of all steps.
 
-Both run without TensorFlow's graph optimizers, which round otherwise.  With --spread,
-tf_cnn_benchmarks runs a second time, in another process with two threads for each
-operation where the first has one, and rows show how far it is from itself.
+Both run without TensorFlow's graph optimizers, which round otherwise.  With
+--plain_gradients, the gradients here are TensorFlow's own, too, and not the faster ones
+of `towers.compute.kernels`, which differ by rounding.  With --spread, tf_cnn_benchmarks
+runs a second time, in another process with two threads for each operation where the
+first has one, and rows show how far it is from itself.
 
 Images are given to both networks as they are, without preprocessing.  Dropout is left
 out of both, because the random numbers of tf_cnn_benchmarks cannot be drawn again.
@@ -225,14 +227,16 @@ class StepsBesideTheirs:
         folder = run["folder"]
         with np.load(run["batches"]) as arrays:
             batches = dict(arrays)
-        start = path_of(folder, 0)
-        arguments = arguments_of(run["flags"])
+        arguments = arguments_of(run["flags"]), batches, path_of(folder, 0)
+        plain = self._options.plain_gradients
         ours: our_steps.OurRun | our_steps.Steps
         if self._options.step_by_step:
-            with our_steps.OurRun(arguments, batches, start, dropout=False) as ours:
+            with our_steps.OurRun(
+                *arguments, dropout=False, plain_gradients=plain
+            ) as ours:
                 self.differences[case] = compare_each(ours, folder)
         else:
-            ours = our_steps.take(arguments, batches, start, dropout=False)
+            ours = our_steps.take(*arguments, dropout=False, plain_gradients=plain)
             self.differences[case] = compare(ours, folder)
         if self._options.spread:
             theirs = TheirSteps(folder + _SECOND, ours.names)
@@ -322,6 +326,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--towers", nargs="+", type=positive, default=[1, 2])
     parser.add_argument("--steps", type=positive, default=10)
     parser.add_argument("--step_by_step", action="store_true")
+    parser.add_argument("--plain_gradients", action="store_true")
     parser.add_argument("--spread", action="store_true")
     parser.add_argument(
         "--preprocessing", nargs="+", type=_readable, metavar="JPEG", default=()

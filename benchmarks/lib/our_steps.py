@@ -1,9 +1,11 @@
 """Steps of this project from the variables of a checkpoint of tf_cnn_benchmarks."""
 
+import contextlib
 import dataclasses
 import functools
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
+from unittest import mock
 
 import numpy as np
 import tensorflow as tf
@@ -16,6 +18,7 @@ from towers import graph, planning
 from towers.checkpoints import contents, loading, tf_cnn_names
 from towers.cluster.sessions import session_config, settle_process
 from towers.command_line import CHOICES
+from towers.compute import kernels
 from towers.data import inputs
 from towers.layout import parts
 from towers.session import loop
@@ -52,6 +55,12 @@ class _WithoutDropout(Layers):
         return x
 
 
+def _no_change(**options: Any) -> contextlib.AbstractContextManager:
+    """In place of `kernels.gradients`."""
+    del options
+    return contextlib.nullcontext()
+
+
 class OurRun:
     """Training from a checkpoint of tf_cnn_benchmarks; a context manager.
 
@@ -65,6 +74,8 @@ class OurRun:
         not prepared any more, and `labels` int32 [steps, towers, batch].
       checkpoint: the variables and the optimizer's slots start at its values.
       dropout: whether there is any.
+      plain_gradients: whether all gradients are TensorFlow's own, and none those of
+        `towers.compute.kernels`.
 
     Raises:
       ValueError: the arguments are wrong, or the checkpoint is of another network.
@@ -77,10 +88,13 @@ class OurRun:
         checkpoint: str,
         *,
         dropout: bool,
+        plain_gradients: bool = False,
     ):
         plan = _plan(arguments, batches, dropout)
         settle_process(plan.placement, plan.config.devices)
-        self._train = train = graph.build(**plan.parts)
+        gradients = _no_change if plain_gradients else kernels.gradients
+        with mock.patch.object(kernels, "gradients", gradients):
+            self._train = train = graph.build(**plan.parts)
         stored = contents.of(checkpoint)
         self.names = tf_cnn_names.pairs(train.saved, stored)
         self.trained: Sequence[str] = train.template.trainable
@@ -131,11 +145,10 @@ def take(
     arguments: Sequence[str],
     batches: Mapping[str, np.ndarray],
     checkpoint: str,
-    *,
-    dropout: bool,
+    **options: bool,
 ) -> Steps:
     """Takes a step for each batch; the arguments are those of `OurRun`."""
-    with OurRun(arguments, batches, checkpoint, dropout=dropout) as run:
+    with OurRun(arguments, batches, checkpoint, **options) as run:
         told = [run.step()]
         first = run.values()
         told += [run.step() for _ in batches["labels"][1:]]

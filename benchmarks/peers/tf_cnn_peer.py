@@ -121,8 +121,9 @@ def run(
     os.makedirs(folder)
     params = benchmark_cnn.make_params(**flags, display_every=1, use_resource_vars=True)
     params = benchmark_cnn.setup(params)
-    changes = {} if dropout else {"dropout": _no_dropout}
-    with mock.patch.multiple(convnet_builder.ConvNetBuilder, **changes):
+    builder = convnet_builder.ConvNetBuilder
+    layer = builder.dropout if dropout else _no_dropout
+    with mock.patch.object(builder, "dropout", layer):
         with np.load(batches) as arrays:
             given = GivenBatches(params, dict(arrays), saved, folder)
         given.run()

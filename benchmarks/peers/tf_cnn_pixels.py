@@ -77,7 +77,7 @@ def random_crop(draws: Mapping[str, Any]) -> Callable[..., tf.Tensor]:
     def crop(image: tf.Tensor, size: Sequence[int]) -> tf.Tensor:
         top, left = (
             int(np.float32(draw) * (have - want + 1))
-            for draw, have, want in zip(draws["place"], image.shape, size)
+            for draw, have, want in zip(draws["place"], image.shape.as_list(), size)
         )
         return image[top : top + size[0], left : left + size[1]]
 

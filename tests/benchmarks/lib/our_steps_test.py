@@ -1,10 +1,14 @@
 """Steps from a checkpoint of tf_cnn_benchmarks."""
 
+import contextlib
+from unittest import mock
+
 import numpy as np
 import tensorflow as tf
 from absl.testing import absltest
 
 from benchmarks.lib import our_steps
+from towers.compute import kernels
 
 v1 = tf.compat.v1
 
@@ -60,6 +64,28 @@ class OurStepsTest(absltest.TestCase):
         bias = "logits/dense/bias"
         self.assertTrue(np.any(steps.first[bias] != self.values["v/cg/affine2/biases"]))
         self.assertTrue(np.any(steps.values[bias] != steps.first[bias]))
+
+    def test_gradients_are_tensorflows_own(self):
+        arguments = ["--model=trivial", "--weight_decay=0", *_ARGUMENTS]
+        asked = []
+
+        def gradients(**options):
+            asked.append(options)
+            return contextlib.nullcontext()
+
+        for plain in (False, True):
+            with (
+                mock.patch.object(kernels, "gradients", gradients),
+                our_steps.OurRun(
+                    arguments,
+                    self.batches,
+                    self.path,
+                    dropout=False,
+                    plain_gradients=plain,
+                ),
+            ):
+                self.assertEqual(bool(asked), not plain)
+            asked.clear()
 
     def test_refuses_the_checkpoint_of_another_network(self):
         batches = {**self.batches, "images": np.zeros((2, 1, 2, 8, 8, 3), np.float32)}
