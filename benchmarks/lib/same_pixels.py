@@ -59,7 +59,7 @@ def cases() -> dict[str, dict[str, Any]]:
 
 def show(options: argparse.Namespace, places: Places) -> int:
     """Compares and prints; returns the exit status, 1 if a difference is above 1."""
-    packages = [options.official_models] if options.official_models else []
+    packages = [os.path.abspath(path) for path in [options.official_models] if path]
     pixels, reasons = differences(
         options.preprocessing, places, timeout=options.timeout, packages=packages
     )
