@@ -9,7 +9,7 @@ block determines their devices and the values that are read.
 import dataclasses
 import math
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -28,11 +28,26 @@ v1 = tf.compat.v1
 
 
 class Statistic(NamedTuple):
-    """A batch statistic, and the moving average of it."""
+    """A batch statistic, and the moving average of it.
 
-    variable: tf.Tensor  # the moving average
+    Or a state: the next value of the variable is the sum of all batches' values.
+    """
+
+    variable: tf.Tensor  # the moving average, or the state
     value: tf.Tensor  # this batch's value, float32, of the variable's shape
-    momentum: float  # average = momentum x average + (1 - momentum) x value
+    # average = momentum x average + (1 - momentum) x value; None for a state
+    momentum: float | None
+
+
+class Rows(NamedTuple):
+    """The rows of a stateful model: row r of a step continues row r of the step before.
+
+    Index i of the stream is in row i % count, and in step i // count.
+    """
+
+    # Examples of a step, of all towers; 0 for those of the batch.
+    count: int  # type: ignore[assignment]
+    steps: int  # in an epoch
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,6 +59,9 @@ class BatchStatistics:
     # float32 [2, channels]: mean and variance of this batch -> of all as one.
     moments: Callable[[tf.Tensor], tf.Tensor]
 
+
+# Prefix of the names of states.
+STATES = "carried/state/"
 
 # The moving averages of batch norm, and how each begins.
 _MOVING = {"moving_mean": v1.zeros_initializer, "moving_variance": v1.ones_initializer}
@@ -61,6 +79,8 @@ class Layers(ImageLayers):
       tables: every table from which `embedding` looked up rows.
       lookup: (ids, table) -> rows if the table is in parts, else None.
       trains: a variable's name -> whether it is trained, rather than frozen.
+      rows: of a stateful model; None for others.
+      open_states: name -> variable of each state that `final_state` does not have yet.
       progress: share of the training that is done, float32 scalar from 0 to 1, by the
         examples before the step: equal on all towers, and in all their stages and
         micro-batches.  1 outside of training.
@@ -92,6 +112,8 @@ class Layers(ImageLayers):
         self.lookup: Callable[[tf.Tensor, tf.Tensor], tf.Tensor | None] | None = None
         self.trains: Callable[[str], bool] = lambda name: True
         self.progress: tf.Tensor | float = 1.0
+        self.rows: Rows | None = None
+        self.open_states: dict[str, tf.Tensor] = {}
 
     def dense(
         self,
@@ -264,6 +286,82 @@ class Layers(ImageLayers):
     def normal(self, x: tf.Tensor) -> tf.Tensor:
         """The same of the standard normal distribution: mean 0, deviation 1."""
         return self._draw(example_normal, "normal", x)
+
+    def initial_state(self, name: str, shape: Sequence[int]) -> tf.Tensor:
+        """The value that `final_state` had in the step before, of the same rows.
+
+        At the start of an epoch, and of an evaluation, it is 0.  No gradient flows into
+        the step before.
+
+        Args:
+          name: of the state, in the current scope.
+          shape: [batch, ...].
+
+        Returns:
+          float32 [batch, ...].
+
+        Raises:
+          ValueError: the model is not stateful.
+        """
+        name = self._state_name(name)
+        if self.rows is None:
+            raise ValueError(
+                f"state {name!r} is for models whose examples continue one another; "
+                "give the Model stateful=True"
+            )
+        batch, *rest = shape
+        count, steps = self.rows.count or batch, self.rows.steps
+        root = v1.VariableScope(
+            False,
+            custom_getter=v1.get_variable_scope().custom_getter,
+            use_resource=True,
+        )
+        with v1.variable_scope(root, auxiliary_name_scope=False):
+            variable = v1.get_variable(
+                f"{STATES}{name}",
+                [count, *rest],
+                tf.float32,
+                v1.zeros_initializer(),
+                trainable=False,
+            )
+        self.open_states[name] = variable
+        indices = self._indices(batch)
+        before = tf.gather(variable, indices % count)
+        begins = tf.equal(indices // count % steps, 0)
+        begins = tf.reshape(begins, [batch, *[1 for _ in rest]])
+        return tf.where(begins, tf.zeros_like(before), before)
+
+    def final_state(self, name: str, value: tf.Tensor) -> None:
+        """Keeps a value for the next step's `initial_state`.
+
+        Args:
+          name: of the state, in the scope of `initial_state`.
+          value: of its shape.
+
+        Raises:
+          ValueError: there is no `initial_state` of this name, or of another shape.
+        """
+        name = self._state_name(name)
+        state = self.open_states.pop(name, None)
+        if state is None or state.shape[1:] != value.shape[1:]:
+            there = "there is none" if state is None else f"it is {state.shape[1:]}"
+            raise ValueError(
+                f"final_state({name!r}) has {value.shape[1:]} for each row; ask for "
+                f"initial_state of that name and shape before ({there})"
+            )
+        # Other rows are 0, so that the sum over towers and micro-batches has all.
+        places = self._indices(value.shape[0])[:, None] % state.shape[0]
+        shape = tf.constant(state.shape.as_list(), tf.int64)
+        rows = tf.scatter_nd(places, tf.cast(value, tf.float32), shape)
+        self.statistics.append(Statistic(state, rows, None))
+
+    def _state_name(self, name: str) -> str:
+        scope = v1.get_variable_scope().name
+        return f"{scope}/{name}" if scope else name
+
+    def _indices(self, batch: int) -> tf.Tensor:
+        """The examples' indices in the stream, int64 [batch]."""
+        return tf.cast(self._first_example, tf.int64) + tf.range(batch, dtype=tf.int64)
 
     def _draw(
         self, draw: Callable[..., tf.Tensor], name: str, x: tf.Tensor

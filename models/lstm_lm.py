@@ -3,11 +3,13 @@
 Zaremba, Sutskever, Vinyals: Recurrent Neural Network Regularization, 2014,
 arXiv:1409.2329.
 
-The paper carries the LSTM's state from one window of the text to the next.  Here the
-state is zero at the start of every window, because examples must be independent:
-windows are shuffled, and any tower may get any of them.  The first words of a window
-have less context, so perplexities are somewhat higher than the published ones; the
-longer the window, the smaller the difference.
+As published, the text is cut into as many contiguous rows as a step has examples.  The
+LSTMs begin each window with the state at the end of the row's window before, and each
+epoch with zeros.  Gradients do not flow from window to window.  Windows are those of
+TensorFlow's tutorial, ptb_word_lm, which evaluates a single row:
+
+    python -m towers.train --model=lstm_lm_medium --data_name=PTB --num_gpus=1 \
+      --eval_batch_size=1
 """
 
 import functools
@@ -38,7 +40,8 @@ class LstmSize(NamedTuple):
       clip_norm: bound on the gradient's global norm; the loss is a sum over a window's
         words.
       num_parameters: with a vocabulary of 10,000 words.
-      published: perplexity on Penn Treebank (validation, test).
+      published: perplexity of Penn Treebank (validation, test): the paper's table 1.
+      tutorial: the same of ptb_word_lm, as its docstring has them.
     """
 
     units: int
@@ -51,13 +54,24 @@ class LstmSize(NamedTuple):
     clip_norm: float
     num_parameters: int
     published: tuple[float, float]
+    tutorial: tuple[float, float]
 
 
 SIZES: dict[str, LstmSize] = {
-    "small": LstmSize(200, 20, 0.1, 0.0, 4, 0.5, 13, 5, 4_651_600, (121.39, 115.91)),
-    "medium": LstmSize(650, 35, 0.05, 0.5, 6, 0.8, 39, 5, 19_775_200, (86.16, 82.07)),
+    "small": LstmSize(
+        *(200, 20, 0.1, 0.0, 4, 0.5, 13, 5, 4_651_600),
+        published=(120.7, 114.5),
+        tutorial=(121.39, 115.91),
+    ),
+    "medium": LstmSize(
+        *(650, 35, 0.05, 0.5, 6, 0.8, 39, 5, 19_775_200),
+        published=(86.2, 82.7),
+        tutorial=(86.16, 82.07),
+    ),
     "large": LstmSize(
-        1500, 35, 0.04, 0.65, 14, 1 / 1.15, 55, 10, 66_022_000, (82.62, 78.29)
+        *(1500, 35, 0.04, 0.65, 14, 1 / 1.15, 55, 10, 66_022_000),
+        published=(82.2, 78.4),
+        tutorial=(82.62, 78.29),
     ),
 }
 
@@ -73,8 +87,8 @@ def embedding(x: tf.Tensor, nn: SequenceLayers, *, size: LstmSize) -> tf.Tensor:
 
 
 def lstm(x: tf.Tensor, nn: SequenceLayers, *, size: LstmSize) -> tf.Tensor:
-    """An LSTM over the window, [batch, length, units] -> the same shape."""
-    y = nn.lstm(x, size.units, initializer=_uniform(size))
+    """An LSTM over the row's windows, [batch, length, units] -> the same shape."""
+    y = nn.lstm(x, size.units, initializer=_uniform(size), stateful=True)
     return nn.dropout(y, size.dropout)
 
 
@@ -108,7 +122,6 @@ def lstm_lm(name: str) -> Model:
     """
     size = SIZES[name]
     decays = range(1, size.num_epochs - size.constant_epochs + 1)
-    validation, test = size.published
     return Model(
         name="lstm_lm" if name == "small" else f"lstm_lm_{name}",
         blocks=chain(size),
@@ -127,12 +140,15 @@ def lstm_lm(name: str) -> Model:
             num_epochs=size.num_epochs,
             optimizer="sgd",
             clip_norm=size.clip_norm,
-            published=f"perplexity of Penn Treebank {validation} (validation), {test} "
-            "(test), with the state carried over (TensorFlow's tutorial, ptb_word_lm)",
+            published="perplexity of Penn Treebank {} (validation), {} (test); "
+            "TensorFlow's tutorial, ptb_word_lm: {}, {}".format(
+                *size.published, *size.tutorial
+            ),
         ),
         loss=language.summed_cross_entropy,
         metrics=language.bits_per_token,
         derived=language.perplexity,
         layers=SequenceLayers,
+        stateful=True,
         num_parameters=size.num_parameters,
     )

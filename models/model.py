@@ -30,7 +30,7 @@ import tensorflow as tf
 
 from models import comparisons, metric_checks
 from models.inputs import Classes, Images, Inputs, Pairs, Tokens
-from models.layers import Layers
+from models.layers import Layers, Rows
 from models.logits import cross_entropy, in_top_k
 from models.recipe import Recipe, Schedule  # noqa: F401 - model files take both here
 from models.user_errors import blamed
@@ -95,12 +95,17 @@ def _check_beside(name: str, nn: Layers, num_updates: int) -> None:
             f"block {name!r} adds to the collection 'update_ops', which is not read; "
             "moving averages follow what is appended to nn.statistics"
         )
+    if nn.open_states:
+        raise ValueError(
+            f"block {name!r} asks for initial_state of {', '.join(nn.open_states)} and "
+            "keeps none; call nn.final_state in the same scope"
+        )
     here = tf.compat.v1.get_default_graph()
     if any(statistic.value.graph is not here for statistic in nn.statistics):
         raise ValueError(
-            f"block {name!r} takes statistics of a batch inside a branch, a loop or a "
-            "tf.function, where moving averages cannot follow them; put the batch norm "
-            "outside"
+            f"block {name!r} takes statistics of a batch, or keeps a state, inside a "
+            "branch, a loop or a tf.function, where variables cannot follow them; put "
+            "the batch norm or nn.final_state outside"
         )
 
 
@@ -181,6 +186,8 @@ class Model:
         pictures, uint8 arrays [height, width, 1 or 3].
       pictures: (outputs, labels) -> {name: [batch, height, width, 1 or 3]}, uint8 or
         floats in [0, 1]: of the first examples of each evaluation, shown in a grid.
+      stateful: whether blocks pass a state from step to step (`nn.initial_state`); then
+        examples are read in their own order, in as many rows as a step has examples.
       layers: makes the `nn` of each tower; `models.layers.Layers` or a subclass.
       num_parameters: number of trainable parameters for these `inputs`; 0 if unknown.
     """
@@ -195,6 +202,7 @@ class Model:
     pictures: Callable[[Any, Any], dict[str, tf.Tensor]] = no_pictures
     layers: Callable[..., Layers] = Layers
     num_parameters: int = 0
+    stateful: bool = False
 
     def __post_init__(self) -> None:
         check(self)
@@ -240,6 +248,8 @@ class Model:
                     f"made {type(nn).__name__}; make a models.layers.Layers, or of "
                     "a subclass that calls super().__init__"
                 )
+        # Until a tower says otherwise, each step is an epoch of the batch's rows.
+        nn.rows = Rows(0, 1) if self.stateful else None
         return nn
 
     def run(self, x: Any, nn: Layers) -> Any:

@@ -128,8 +128,9 @@ class SequenceLayers(Layers):
         *,
         initializer: Initializer = None,
         forget_bias: float = 0.0,
+        stateful: bool = False,
     ) -> tf.Tensor:
-        """A layer of LSTM cells over the sequence, unrolled, from a state of zeros.
+        """A layer of LSTM cells over the sequence, unrolled.
 
         The gates are, in the order of the kernels' columns, those of input, candidate,
         forgetting and output.  There are no peepholes.  Gates and state are float32
@@ -140,23 +141,29 @@ class SequenceLayers(Layers):
           units: of the cell.
           initializer: of both kernels.
           forget_bias: added to the bias of the forget gate.
+          stateful: whether the cells begin with the state at the end of the step
+            before, as `initial_state` has it; if not, with zeros.
 
         Returns:
           [batch, length, units].
         """
         batch, length, features = x.shape
-        with v1.variable_scope(None, default_name="lstm"):
+        with v1.variable_scope(None, default_name="lstm") as scope:
             kernel = self.variable("kernel", [features, 4 * units], initializer)
             recurrent = self.variable("recurrent", [units, 4 * units], initializer)
             bias = self.variable(
                 "bias", [4 * units], v1.zeros_initializer(), tf.float32
             )
+            state, output, outputs = None, None, []
+            if stateful:
+                state = self.initial_state("state", [batch, units])
+                output = self.initial_state("output", [batch, units])
+                output = tf.cast(output, x.dtype)
         # The product with the inputs does not depend on the step before, so it is one
         # product for all steps.
         rows = tf.reshape(x, [batch * length, features])
         inputs = tf.cast(tf.matmul(rows, kernel), tf.float32) + bias
         inputs = tf.unstack(tf.reshape(inputs, [batch, length, 4 * units]), axis=1)
-        state, output, outputs = None, None, []
         for gates in inputs:
             if output is not None:
                 gates += tf.cast(tf.matmul(output, recurrent), tf.float32)
@@ -167,4 +174,8 @@ class SequenceLayers(Layers):
             state = fresh
             output = tf.cast(tf.sigmoid(leave) * tf.tanh(state), x.dtype)
             outputs.append(output)
+        if stateful:
+            with v1.variable_scope(scope, auxiliary_name_scope=False):
+                self.final_state("state", state)
+                self.final_state("output", output)
         return tf.stack(outputs, axis=1)

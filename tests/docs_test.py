@@ -253,16 +253,22 @@ def _labels(picture: pathlib.Path) -> list[str]:
 
 class SnippetsTest(tf.test.TestCase):
     def test_a_model_of_your_own(self):
-        source, _ = _snippets("docs/models.md")
+        source, _, _ = _snippets("docs/models.md")
         self.assertLessEqual(len(source.splitlines()), 30)
         lines = self._trained("mine", source, "tiny")
         accuracy = re.search(r"Accuracy @ 1 = ([\d.]+)", lines).group(1)
         self.assertGreater(float(accuracy), 0.9)
 
     def test_any_inputs_and_labels(self):
-        _, source = _snippets("docs/models.md")
+        _, source, _ = _snippets("docs/models.md")
         lines = self._trained("prices", source, "net", "--num_batches=10")
         self.assertIn("total examples/sec", lines)
+
+    def test_a_state_from_step_to_step(self):
+        _, _, source = _snippets("docs/models.md")
+        flags = ["--num_batches=20", "--eval_at_end", "--num_eval_batches=4"]
+        lines = self._trained("letters", source, "letters", *flags)
+        self.assertRegex(lines, r"bits_per_character = \d")
 
     def test_callbacks(self):
         [source] = _snippets("docs/callbacks.md")

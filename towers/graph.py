@@ -27,7 +27,7 @@ from towers.compute import (
 )
 from towers.compute.copy_tower import nothing_is_garbage
 from towers.compute.tower import Site, Template, Tower, TowerSpec
-from towers.data import nests
+from towers.data import nests, row_order
 from towers.data.source import Batch, ClientShare, Feed, Source, classes
 from towers.gradients import transfer
 from towers.layout import graph_names, parts
@@ -114,6 +114,10 @@ def build(
     with nothing_is_garbage(), tf.Graph().as_default(), scope:
         make = modes[options.variable_update]
         mode = make(placement, seed=options.seed, exchange=options.exchange)
+        if model.stateful:
+            row_order.check_joined(model, options.variable_update, joined=mode.joined)
+        count = options.tower_batch * placement.num_towers
+        source = row_order.in_rows(source, model, count)
         return _build(model, source, update, mode=mode, options=options)
 
 
@@ -148,7 +152,7 @@ def _build(
     )
     all_steps = builder.steps(towers)
     penalty, total_loss = builder.penalty(all_steps[0].loss)
-    held = constants.of(source, placement.master)
+    held = constants.of(source, placement.master, spec.rows)
     return TrainGraph(
         graph=v1.get_default_graph(),
         placement=placement,
@@ -279,7 +283,8 @@ def _train_spec(
         rounds=options.accumulate_steps,
     )
     spec = tower_spec(model, source, options, mode.placement)
-    return dataclasses.replace(spec, joined=joined)
+    rows = row_order.of(source, model, options.tower_batch * mode.placement.num_towers)
+    return dataclasses.replace(spec, joined=joined, rows=rows)
 
 
 def copy_towers(

@@ -18,7 +18,7 @@ from towers import graph
 from towers.callbacks.user_callbacks import CallbackSource, callbacks_of
 from towers.compute.precision import compute_dtype
 from towers.compute.tower import check_batch_norm
-from towers.data import checks, inputs, memory_check
+from towers.data import checks, inputs, memory_check, row_order
 from towers.errors import output_paths
 from towers.errors.collected import CollectedErrors
 from towers.evaluation import eval_settings
@@ -131,7 +131,7 @@ def make(
     model = findings.get(lambda: get_model(config.model.model))
     where = findings.get(lambda: placement_of(config, cluster))
     exchange = where and findings.get(lambda: _exchange(config, where))
-    find = find_sources or sources_of
+    find = partial(row_order.find_in_rows, find_sources or sources_of, where)
     sources = model and findings.get(lambda: find(config, model))
     if model:
         fit = partial(_check_data, where=where, cluster=cluster)
@@ -382,4 +382,5 @@ def _length(
         num_batches = None if real else DEFAULT_NUM_BATCHES
     warmup = training.num_warmup_batches
     limit = max(1, round(num_epochs * source.num_examples)) if num_epochs else None
+    limit = limit and row_order.whole_steps(limit, source)
     return limit, DEFAULT_WARMUP if warmup is None else warmup, num_batches

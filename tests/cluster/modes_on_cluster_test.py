@@ -28,6 +28,8 @@ _CASES = {
     ),
     "relaxed": (0, "dense", dict(variable_update="relaxed")),
     "accumulated": (2, "tables", dict(accumulate_steps=2)),
+    "stateful": (2, "stateful", {}),
+    "stateful_replicas": (0, "stateful", dict(variable_update="replicated")),
     "sync": (2, "normed", dict(batch_norm="sync")),
     "compiled": (2, "normed", dict(xla_compile=True)),
     "replicas_of_tables": (0, "tables", dict(variable_update="replicated")),
@@ -59,6 +61,7 @@ from tests import (
     digit_runs,
     embedding_models,
     in_process_cluster,
+    stateful_models,
     trainer,
 )
 from towers import graph
@@ -79,6 +82,7 @@ update = dataclasses.replace(trainer.MOMENTUM, weight_decay=0.0)
 MODELS = {
     "dense": (trainer.dense_model(), trainer.random_source()),
     "tables": (embedding_models.model(), embedding_models.source()),
+    "stateful": (stateful_models.two(), stateful_models.source()),
     "normed": (
         digit_runs.small_model(), trainer.random_source((8, 8, 1), 10, out=(6, 6, 1))),
 }

@@ -169,7 +169,7 @@ class WordsTest(TextTestCase):
     def test_texts_that_would_not_fit_into_memory(self):
         path = self.write("a.txt")
         with (
-            mock.patch.object(text, "_MOST_BYTES_OF_WORDS", 10),
+            mock.patch.object(text, "_MOST_BYTES_IN_MEMORY", 10),
             self.assertRaisesRegex(ValueError, "too large to be cut into words"),
         ):
             text.find(path, _request(3, "words"), splits=("train",))

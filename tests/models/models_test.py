@@ -19,7 +19,7 @@ v1 = tf.compat.v1
 
 def _run(model, shape, **options):
     """The outputs for a batch of two; checks what passes from block to block."""
-    nn = model.layers(training=True, seed=1, **options)
+    nn = model.new_layers(training=True, seed=1, **options)
     dtype = tf.float32 if model.inputs.kind == "images" else tf.int32
     x = v1.placeholder(dtype, (2, *shape), "features")
     x = model.inputs.prepare(x, nn)

@@ -31,6 +31,8 @@ _CASES = {
     ),
     "accumulated": ("tables", dict(accumulate_steps=2)),
     "classes": ("dense", dict(shards=[2])),
+    "stateful": ("stateful", {}),
+    "stateful_accumulated": ("stateful", dict(accumulate_steps=2)),
     "weighted": ("weighted", {}),
     "class_weight": ("dense", dict(class_weight=[0.1, 3, 1, 0, 0.5], limit=60)),
     "weighted_tables": ("weighted_tables", dict(accumulate_steps=2, limit=60)),
@@ -45,6 +47,7 @@ from tests import (
     embedding_models,
     everyday_models,
     in_process_cluster,
+    stateful_models,
     trainer,
 )
 from towers import graph
@@ -72,6 +75,7 @@ update = dataclasses.replace(trainer.MOMENTUM, weight_decay=0.0)
 MODELS = {
     "dense": (trainer.dense_model(), trainer.random_source()),
     "tables": (embedding_models.model(), embedding_models.source()),
+    "stateful": (stateful_models.two(), stateful_models.source()),
     "weighted": (trainer.dense_model(), weighted(trainer.random_source())),
     "weighted_tables": (embedding_models.model(), weighted(embedding_models.source())),
     "normed": (

@@ -15,6 +15,7 @@ import numpy as np
 import tensorflow as tf
 
 from flags.problem import wrong_setting
+from models.layers import Rows
 from towers.data.source import Source
 from towers.layout import graph_names
 
@@ -23,9 +24,10 @@ v1 = tf.compat.v1
 # Prefix of their names in a checkpoint.  Old checkpoints without constants can be
 # loaded, too.
 PREFIX = "constant/"
+_ROWS = f"{PREFIX}rows"
 
 
-def of(source: Source, device: str) -> dict[str, tf.Variable]:
+def of(source: Source, device: str, rows: Rows | None = None) -> dict[str, tf.Variable]:
     """Makes variables of the constants of a data source.
 
     They are in no collection, so that modes do not treat them as part of a model.
@@ -33,11 +35,13 @@ def of(source: Source, device: str) -> dict[str, tf.Variable]:
     Args:
       source: of data; its `vocabulary` may be empty or missing.
       device: a CPU; other devices have no strings.
+      rows: of a stateful model, of which its states are; or None.
 
     Returns:
       name in a checkpoint -> string variable.
     """
     values = {"vocabulary": getattr(source, "vocabulary", ())}
+    values["rows"] = (str(rows.count).encode(),) if rows else ()
     with tf.device(device), v1.name_scope(graph_names.VARIABLES):
         return {
             PREFIX + name: v1.Variable(
@@ -88,6 +92,16 @@ def check(
     for name in sorted(there & here.keys() if partial else there):
         old = tf.train.load_checkpoint(path).get_tensor(name).tolist()
         new = here.get(name, [])
+        if old != new and name == _ROWS:
+            count, here_count = (int(n[0]) if n else 0 for n in (old, new))
+            raise wrong_setting(
+                "train_dir",
+                os.path.dirname(path),
+                f"{os.path.basename(path)} holds the states of {count} rows, and a "
+                f"step of this run has {here_count}",
+                "keep the product of `num_gpus`, `batch_size` and `accumulate_steps`, "
+                "or name another `train_dir`",
+            )
         if old != new:
             raise wrong_setting(
                 "train_dir",

@@ -66,12 +66,12 @@ def _loop(template: Template, sites: Sequence[Site], rounds: int) -> list[Tower]
         )
     ends = [kind.end(total) for kind, total in zip(begin, totals)]
     size = len(template.outputs)
-    statistics = {name for _, name in template.statistics}
+    averaged = {name for rule, name in template.statistics if not rule.is_state}
     towers = []
     for k, site in enumerate(sites):
         of = dict(zip(template.outputs, ends[k * size : (k + 1) * size]))
         with tf.device(site.device):
-            of |= {name: of[name] / rounds for name in statistics}
+            of |= {name: of[name] / rounds for name in averaged}
         towers.append(copy_tower.tower(template, k, site.device, of))
     return towers
 

@@ -11,24 +11,21 @@ so the shares and their gradients add up exactly to those of the joined batch, a
 towers have fewer examples or none.  No gradient is divided.
 """
 
-import contextlib
 import dataclasses
 import functools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import tensorflow as tf
 
 from flags.problem import wrong_setting
-from models.initial_values import InitialValues
-from models.layers import Layers
+from models.layers import Layers, Statistic
 from models.model import Model
 from towers.compute import (
     classifier,
     deterministic_sum,
     flops,
     graph_rewrite,
-    kernels,
     measures,
     model_checks,
     split_by_device,
@@ -38,11 +35,8 @@ from towers.compute import (
 from towers.compute.nodes import ancestors
 from towers.compute.sufficient_factors import Gradient
 from towers.compute.summaries import Made
-from towers.compute.sync_batch_norm import (
-    BATCH_NORM,
-    SharedStatistics,
-    StatisticsExchanges,
-)
+from towers.compute.sync_batch_norm import BATCH_NORM, StatisticsExchanges
+from towers.compute.tower_spec import TowerSpec, new_layers, running
 from towers.compute.traced import TracedGraph
 from towers.compute.variable_getter import VariableLookup, VariablePlaceholders
 from towers.data import nests
@@ -50,8 +44,6 @@ from towers.data.inputs import NamedSource
 from towers.data.source import classes
 from towers.layout import shards
 from towers.layout.parts import Split
-from towers.layout.shards import Shards
-from towers.layout.stages import Pipeline
 
 v1 = tf.compat.v1
 
@@ -86,47 +78,18 @@ class StatisticRule(NamedTuple):
     """Which variable follows a batch statistic, and how fast."""
 
     variable: str
-    momentum: float
+    momentum: float | None
 
+    @property
+    def is_state(self) -> bool:
+        """Whether the variable is set to the sum: `Layers.final_state`."""
+        return self.momentum is None
 
-@dataclasses.dataclass(frozen=True)
-class TowerSpec:
-    """What every tower computes; plain data, no devices.
-
-    Attributes:
-      model: what is trained.
-      num_classes: of the data set.
-      training: whether it has dropout, batch statistics and gradients.
-      data_format: `NHWC` or `NCHW`.
-      dtype: of activations.
-      seed: of dropout.
-      kind: `cpu` or `gpu`, on which towers run.
-      compiled: whether XLA compiles the tower as a whole.
-      pipeline: how the tower is cut into stages and micro-batches; None if it is not.
-      joined: how many batches share batch norm's statistics.
-      loss_scaled: whether gradients are those of the loss times a scale, an input.
-      shards: which layers are sharded over the tower's devices; None if none is.
-      trainable: regular expression in the names of the variables that are trained.
-      initial_values: of the layers.
-      predicts: whether the tower's metrics are the last block's outputs and its loss
-        is 0; labels and weights are then not used.
-    """
-
-    model: Model
-    num_classes: int | tuple[int, int]
-    training: bool = True
-    data_format: str = "NHWC"
-    dtype: tf.DType = tf.float32
-    seed: int = 0
-    kind: str = "cpu"
-    compiled: bool = False
-    pipeline: Pipeline | None = None
-    joined: SharedStatistics = SharedStatistics()  # noqa: RUF009 - frozen
-    loss_scaled: bool = False
-    shards: Shards | None = None
-    trainable: str = ""
-    initial_values: InitialValues = InitialValues()  # noqa: RUF009 - frozen
-    predicts: bool = False
+    @classmethod
+    def of(cls, statistic: Statistic) -> "StatisticRule":
+        """The rule of a statistic of a traced model."""
+        name = statistic.variable.op.name.removeprefix("read/")
+        return cls(name, statistic.momentum)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -257,33 +220,10 @@ def _run(
     exchanges: StatisticsExchanges,
 ) -> tuple[Layers, Any]:
     """The model's layers, and the outputs of its last block."""
-    nn = task.model.new_layers(
-        training=task.training,
-        num_classes=task.num_classes,
-        data_format=task.data_format,
-        dtype=task.dtype,
-        seed=task.seed,
-        first_example=batch["first"],
-    )
-    nn.joined = exchanges.joined(task.joined)
-    nn.lookup, nn.trains = variables.lookup, variables.trains
-    nn.initial_values = task.initial_values
-    if task.training:
-        nn.progress = batch["progress"]
+    nn = new_layers(task, batch, variables, exchanges)
     x = task.model.inputs.prepare(batch["features"], nn)
     with running(task, variables):
         return nn, task.model.run(x, nn)
-
-
-@contextlib.contextmanager
-def running(task: TowerSpec, variables: VariablePlaceholders) -> Iterator[None]:
-    """The context in which blocks are traced: variable getter and gradient kernels."""
-    kind = "" if task.compiled else task.kind  # XLA has its own kernels
-    with (
-        v1.variable_scope("", custom_getter=variables.get, use_resource=True),
-        kernels.gradients(kind=kind, dtype=task.dtype, apart=bool(task.pipeline)),
-    ):
-        yield
 
 
 def splits(task: TowerSpec, features: Any) -> dict[str, Split]:
@@ -308,7 +248,7 @@ def check_batch_norm(batch_norm: str, model: Model, source: NamedSource) -> None
         return
     features = nests.batch_of(source.features, model.recipe.batch_size)
     nn, _ = _try(TowerSpec(model, classes(source, model)), features)
-    if not nn.statistics:
+    if not any(statistic.momentum is not None for statistic in nn.statistics):
         words = f"{model.name} has no batch norm"
         raise wrong_setting("batch_norm", batch_norm, words, "leave it out")
 
@@ -351,11 +291,8 @@ def _template(
 ) -> Template:
     gradient_names = tuple(map(_names, ends.gradients))
     statistic_names = tuple(
-        (
-            StatisticRule(s.variable.op.name.removeprefix("read/"), s.momentum),
-            s.value.name,
-        )
-        for s in ends.statistics
+        (StatisticRule.of(statistic), statistic.value.name)
+        for statistic in ends.statistics
     )
     metric_names = {name: value.name for name, value in ends.metrics.items()}
     outputs = [ends.loss.name, *metric_names.values()]

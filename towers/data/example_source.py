@@ -4,14 +4,15 @@ Example i of the stream has a number that is a function of (seed, i).  So starti
 any position takes no time, and a host reads only its own rows.
 """
 
+import copy
 import dataclasses
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from models.layers import example_uniform
-from towers.data import order, preprocessing, stream
+from models.layers import Rows, example_uniform
+from towers.data import order, preprocessing, row_order, stream
 from towers.data.examples import (
     AUGMENT_DRAWS,
     Examples,
@@ -48,9 +49,11 @@ class ExampleSource(StreamSource):
       num_classes: number of classes; None if the model's inputs have it.
       resuming: in words, what resuming in the middle of an epoch costs; "" if nothing.
       examples: the data.
+      rows: of a stateful model, or None.
     """
 
     path = ""
+    rows: Rows | None = None
 
     def __init__(self, examples: Examples, request: Request, *, training: bool = True):
         """Makes a source of examples.
@@ -125,6 +128,27 @@ class ExampleSource(StreamSource):
     def decoded(self) -> "ExampleSource":
         """As `DatasetSource.decoded`; returns this source."""
         return self
+
+    def in_rows(self, count: int) -> "ExampleSource":
+        """The same examples in `count` rows, each a contiguous part of the data.
+
+        Of training, the rest that does not fill the rows is left out.  In evaluation
+        the last rows are filled up with examples of weight 0.
+
+        Raises:
+          ValueError: they are not read by their numbers.
+        """
+        if self.examples.read is None:
+            raise ValueError(
+                f"the model passes a state from step to step, and {self.name} are read "
+                "in sequence; use towers.data.from_arrays or from_source, whose "
+                "examples are read by their numbers"
+            )
+        source = copy.copy(self)
+        number = self.examples.num_examples
+        steps = number // count if self._training else -(-number // count)
+        source.rows, source.num_examples = Rows(count, steps), count * steps
+        return source
 
     def batches(self, share: HostShare, position: tf.Tensor) -> tf.data.Dataset:
         """As `StreamSource` has it."""
@@ -221,6 +245,8 @@ class ExampleSource(StreamSource):
     def _weighed(self, batches: tf.data.Dataset) -> tf.data.Dataset:
         """The batches, of which reading fails where all weights of an epoch are 0."""
         # Those of arrays were checked; an evaluation says it at its end.
+        if self.rows and not self._training:
+            return batches.map(_plain(self._without_fill))
         known = len(self.examples.specs) < 3 or self.examples.weights is not None
         if known or not self._training:
             return batches
@@ -235,6 +261,15 @@ class ExampleSource(StreamSource):
             return (count, required(total, fine, words)), batch
 
         return batches.scan((tf.constant(0, tf.int64), tf.constant(0.0)), add)
+
+    def _without_fill(
+        self, features: Any, labels: Any, indices: tf.Tensor, *weights: tf.Tensor
+    ) -> Parts:
+        """The batch, with weight 0 of the examples that only fill the last rows."""
+        assert self.rows
+        there = row_order.numbers(indices, self.rows) < self.examples.num_examples
+        weight = weights[0] if weights else tf.ones(indices.shape)
+        return features, labels, indices, tf.where(there, weight, tf.zeros_like(weight))
 
     def weight_of_step(
         self, batch: Batch, part: ClientShare, rows: int, limit: int | None
@@ -253,6 +288,9 @@ class ExampleSource(StreamSource):
         """The numbers of the examples at these indices of the stream."""
         if self._repeated:
             return tf.zeros_like(indices)
+        if self.rows:
+            last = self.examples.num_examples - 1
+            return tf.minimum(row_order.numbers(indices, self.rows), last)
         if self._training:
             return order.epoch_order(indices, self.num_examples, self._seed)
         return indices % self.num_examples

@@ -14,12 +14,15 @@ many examples as the others.
 import copy
 import dataclasses
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from flags.problem import wrong_setting
 from flags.sections import DataFlags
+from models.language import NO_TOKEN
+from models.layers import Rows
 from towers.data import (
     catalog,
     image_layouts,
@@ -50,7 +53,10 @@ class DatasetSource(StreamSource):
       path: folder of its files, or "".
       vocabulary: as in `Records`.
       records: the examples before decoding.
+      rows: of a stateful model, or None.
     """
+
+    rows: Rows | None = None
 
     def __init__(
         self,
@@ -78,8 +84,8 @@ class DatasetSource(StreamSource):
                 "leave it out"
             )
         super().__init__(prefetch=request.prefetch, threads=request.threads)
-        repeated = training and request.repeated
-        if repeated:
+        self._training, self._repeated = training, training and request.repeated
+        if self._repeated:
             examples = examples.repeated()
         if request.max_damaged and not examples.by_number:
             raise wrong_setting(
@@ -97,6 +103,7 @@ class DatasetSource(StreamSource):
         except ValueError as error:
             raise ValueError(f"data set {examples.name}: {error}") from error
         self.name = examples.name
+        self._kind = request.kind
         self.num_classes = examples.num_classes
         self.num_examples = examples.num_examples
         self.path = examples.path
@@ -108,7 +115,7 @@ class DatasetSource(StreamSource):
             shape=shape,
             preprocessing=row,
             seed=request.seed,
-            shuffle=training and not repeated,
+            shuffle=training and not self._repeated,
             augment=training and request.augment,
             in_memory=examples.num_bytes <= memory
             and not row.of_pictures
@@ -118,7 +125,40 @@ class DatasetSource(StreamSource):
 
     def batches(self, share: HostShare, position: tf.Tensor) -> tf.data.Dataset:
         """As `StreamSource` has it."""
-        return self._stream.batches(share, position)
+        batches = self._stream.batches(share, position)
+        if not self.rows or self._training:
+            return batches
+
+        @tf.autograph.experimental.do_not_convert
+        def weigh(features: Any, labels: tf.Tensor, indices: tf.Tensor) -> Any:
+            there = tf.cast(tf.not_equal(labels, NO_TOKEN), tf.float32)
+            return features, labels, indices, tf.reduce_mean(there, 1)
+
+        return batches.map(weigh)
+
+    def in_rows(self, count: int) -> "DatasetSource":
+        """The same text in `count` rows (`row_order.windows`); all for evaluation.
+
+        Raises:
+          ValueError: it is no text.
+        """
+        if self.rows and self.rows.count == count:
+            return self
+        if self.records.in_rows is None:
+            raise ValueError(
+                f"the model passes a state from step to step, and {self.name} are "
+                f"{self._kind}, which do not continue one another; name a text"
+            )
+        source = copy.copy(self)
+        examples = self.records.in_rows(count, not self._training)
+        if self._repeated:
+            examples = examples.repeated()
+        source.records, source.num_examples = examples, examples.num_examples
+        source._stream = dataclasses.replace(
+            self._stream, records=examples, shuffle=False, kept=None
+        )
+        source.rows = Rows(count, examples.num_examples // count)
+        return source
 
     def decoded(self) -> "DatasetSource":
         """The same source, decoded once for many graphs of this process.

@@ -78,6 +78,7 @@ class Records(NamedTuple):
         records that are read by their numbers.
       encoded: record -> (image file, a scalar string; boxes of objects, float32
         [boxes, 4], see `pictures.Picture`; label int32), if images are in files.
+      in_rows: (count of rows, `every`) -> the same text in `row_order.windows`.
     """
 
     name: str
@@ -93,6 +94,7 @@ class Records(NamedTuple):
     by_number: Callable[[tf.Tensor], tf.data.Dataset] | None = None
     place: Callable[[tf.Tensor], tf.Tensor] | None = None
     encoded: Callable[[Any], tuple[tf.Tensor, tf.Tensor, tf.Tensor]] | None = None
+    in_rows: Callable[[int, bool], "Records"] | None = None
 
     @property
     def num_bytes(self) -> float:

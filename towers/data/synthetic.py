@@ -1,5 +1,6 @@
 """Synthetic data: random examples that stay in the towers' memory."""
 
+import copy
 import functools
 import itertools
 import statistics
@@ -9,6 +10,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from models import layers
 from models.uniform import example_uniform
 from towers.data import nests, source
 from towers.data.source import (
@@ -57,6 +59,7 @@ class SyntheticSource:
 
     def __init__(self, request: Request):
         self.name = "synthetic"
+        self.rows: layers.Rows | None = None  # of a stateful model
         self.num_classes = request.num_classes
         self.num_examples = request.num_examples
         self.features, self.labels = source.specs(request)
@@ -67,6 +70,13 @@ class SyntheticSource:
     def decoded(self) -> "SyntheticSource":
         """As `DatasetSource.decoded`; returns this source."""
         return self
+
+    def in_rows(self, count: int) -> "SyntheticSource":
+        """The same source, of as many examples as are whole steps of `count` rows."""
+        source = copy.copy(self)
+        source.rows = layers.Rows(count, self.num_examples // count)
+        source.num_examples = count * source.rows.steps
+        return source
 
     def feed(
         self,

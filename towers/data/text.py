@@ -20,7 +20,7 @@ import numpy as np
 import tensorflow as tf
 
 from flags.problem import wrong_setting
-from towers.data import catalog, records, slices, text_splits
+from towers.data import catalog, records, row_order, slices, text_splits
 from towers.data.records import Records
 from towers.data.source import Request
 from towers.data.text_splits import FileRange, Splits
@@ -30,8 +30,9 @@ from towers.data.text_splits import FileRange, Splits
 _PIECES = 64
 _PIECES_AT_ONCE = 16
 
-# Texts up to this size are cut into words, which takes about ten times as much memory.
-_MOST_BYTES_OF_WORDS = 2**29
+# Texts up to this size are cut into words, which takes about ten times as much memory,
+# or into rows of bytes.
+_MOST_BYTES_IN_MEMORY = 2**29
 
 # The first bytes of compressed files, as patterns.
 _COMPRESSED = {
@@ -184,7 +185,7 @@ def _bytes(
         codes = tf.cast(tf.io.decode_raw(text, tf.uint8), tf.int32)
         return tf.ensure_shape(codes, [length])
 
-    return Records(
+    plain = Records(
         name=part.path,
         num_classes=256,
         num_examples=count,
@@ -194,6 +195,7 @@ def _bytes(
         decode=lambda record: (tokens(record[0]), tokens(record[1])),
         path=part.path,
     )
+    return _with_rows(plain, lambda: np.frombuffer(_read(part), np.uint8), bounds)
 
 
 def _words(
@@ -205,11 +207,6 @@ def _words(
     is trained on.
     """
     (length,) = request.shape
-    if part.stop - part.start > _MOST_BYTES_OF_WORDS:
-        raise ValueError(
-            f"{part.path} is too large to be cut into words in memory; use a part of "
-            "it, or a model that reads bytes"
-        )
     words = request.vocabulary
     if not words:
         assert isinstance(request.num_classes, int)
@@ -222,7 +219,7 @@ def _words(
         tokens[start * length + later : stop * length + later].reshape(-1, length)
         for later in (0, 1)
     )
-    return Records(
+    plain = Records(
         name=part.path,
         num_classes=len(ids),
         num_examples=stop - start,
@@ -233,11 +230,55 @@ def _words(
         path=part.path,
         vocabulary=words,
     )
+    return _with_rows(plain, lambda: tokens, bounds)
+
+
+def _with_rows(
+    plain: Records, read: Callable[[], np.ndarray], bounds: Bounds
+) -> Records:
+    """The windows of a text, which can also be in rows.
+
+    Args:
+      plain: the windows.
+      read: reads the tokens of the whole text, integers [tokens].
+      bounds: as in `find`; of a part of the windows, rows are of that part.
+    """
+    (length,) = plain.shape
+    assert length
+
+    def in_rows(count: int, every: bool) -> Records:
+        tokens = read()
+        if bounds is not _all:
+            first, last = bounds(max(0, len(tokens) - 1) // length)
+            tokens = tokens[first * length : last * length + 1]
+        windows = row_order.windows(tokens, length, count, every=every)
+        return plain._replace(
+            num_examples=len(windows[0]),
+            open=lambda seed: tf.data.Dataset.from_tensor_slices(windows),
+            decode=lambda window: tuple(tf.cast(part, tf.int32) for part in window),
+            in_rows=in_rows,
+        )
+
+    return plain._replace(in_rows=in_rows)
+
+
+def _read(part: FileRange) -> bytes:
+    """The bytes of a text.
+
+    Raises:
+      ValueError: it is too large.
+    """
+    if part.stop - part.start > _MOST_BYTES_IN_MEMORY:
+        raise ValueError(
+            f"{part.path} is too large to be cut into words, or rows, in memory; use a "
+            "part of it, or a model that reads bytes and is not stateful"
+        )
+    return part.read()
 
 
 def _cut(part: FileRange) -> list[bytes]:
     """The words of a text and the ends of its lines, in order."""
-    return part.read().replace(b"\n", b" " + _END_OF_LINE + b" ").split()
+    return _read(part).replace(b"\n", b" " + _END_OF_LINE + b" ").split()
 
 
 def vocabulary(words: Sequence[bytes], most: int) -> tuple[bytes, ...]:

@@ -1,15 +1,19 @@
 """Evaluation towers, which have no gradients and count every example exactly once."""
 
+import dataclasses
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
+from models.layers import STATES
 from towers.compute.measures import NUM_PICTURES, PICTURES
-from towers.compute.tower import Tower, TowerSpec
+from towers.compute.tower import StatisticRule, Tower, TowerSpec
+from towers.data import row_order
 from towers.data.source import ClientShare, Feed, Source, refilled
+from towers.data.stream import unsaved
 from towers.graph import AnyTemplate, copy_towers
 from towers.layout import parts
 from towers.layout.graph_names import EVALUATION
@@ -47,6 +51,57 @@ class EvalResult(NamedTuple):
     def values(self) -> dict[str, Any]:
         """The means and the sums, from which the model derives further values."""
         return {**self.means, **self.sums}
+
+
+class States:
+    """A mode for the evaluation of a stateful model: its states are its own.
+
+    The first window of each row begins with zeros, so an evaluation does not depend on
+    the one before.
+
+    Args:
+      variables: has the other variables.
+    """
+
+    def __init__(self, variables: "VariableUpdate | AveragedVariables"):
+        self.placement = variables.placement
+        self._variables = variables
+        self._graph = v1.get_default_graph()
+        self._states: dict[str, tf.Variable] = {}
+
+    def create(
+        self, name: str, shape: tf.TensorShape, *initializer: Any, **options: Any
+    ) -> None:
+        """Creates a state, which is not saved, or a variable."""
+        if not name.startswith(STATES):
+            self._variables.create(name, shape, *initializer, **options)
+        elif name not in self._states:
+            with self._graph.as_default(), tf.device(self.placement.master):
+                self._states[name] = unsaved(tf.zeros(shape))
+
+    def read(self, name: str, tower: int) -> Any:
+        """The value of a state or a variable."""
+        if name not in self._states:
+            return self._variables.read(name, tower)
+        with tf.device(self.placement.master):
+            return self._states[name].read_value()
+
+    def followed(
+        self, feed: Feed, rules: Sequence[StatisticRule], towers: Sequence[Tower]
+    ) -> Feed:
+        """The feed, whose refills also keep the states for the next step."""
+        changes = []
+        with tf.device(self.placement.master):
+            for index, rule in enumerate(rules):
+                if not rule.is_state:
+                    continue
+                rows = tf.add_n([tower.statistics[index] for tower in towers])
+                changes.append(self._states[rule.variable].assign(rows))
+            starts = [state.initializer for state in self._states.values()]
+            return feed._replace(
+                initializer=tf.group(feed.initializer, *starts),
+                refills=[*feed.refills, tf.group(*changes)],
+            )
 
 
 class AveragedVariables:
@@ -105,8 +160,9 @@ def attach(
       batch_size: per tower.
       num_examples: number of the split's first examples; None for all.
     """
-    limit = num_examples or source.num_examples
     per_step = batch_size * len(placement.towers)
+    source = row_order.in_rows(source, task.model, per_step)
+    limit = num_examples or source.num_examples
     steps = -(-limit // per_step)
     with v1.name_scope(EVALUATION):
         feed, _, towers = in_order(
@@ -147,21 +203,26 @@ def in_order(
       batch_size: per tower.
       limit: examples from this index on have weight 0.
     """
-    placement = variables.placement
+    placement, count = variables.placement, batch_size * len(variables.placement.towers)
+    states = States(variables) if task.model.stateful else None
+    source = row_order.in_rows(source, task.model, count)
+    task = dataclasses.replace(task, rows=row_order.of(source, task.model, count))
     feed = source.feed(
         placement.groups,
         batch_size=batch_size,
         position=tf.constant(0, tf.int64),
         limit=limit,
-        part=ClientShare(steps=-(-limit // (batch_size * len(placement.towers)))),
+        part=ClientShare(steps=-(-limit // count)),
     )
     template, towers = copy_towers(
         task,
         feed.batches,
-        variables,
+        states or variables,
         scalars=[{"total_weight": tf.constant(1.0)}] * len(feed.batches),
         scope=f"{EVALUATION}tower",
     )
+    if states:
+        feed = states.followed(feed, [rule for rule, _ in template.statistics], towers)
     return feed, template, towers
 
 

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from flags.problem import wrong_setting
 from towers.data.source import Feed, refilled
 from towers.errors import crash
 from towers.errors.interrupts import Interrupted
@@ -45,6 +46,14 @@ def attach(
     source, placement = plan.eval_source, plan.placement
     assert source is not None  # of a plan that predicts
     task = dataclasses.replace(evaluator.task(plan), predicts=True)
+    if plan.model.stateful and plan.eval_batch_size * len(placement.towers) > 1:
+        raise wrong_setting(
+            "eval_batch_size",
+            plan.eval_batch_size,
+            f"{plan.model.name} predicts the examples one after another, each with "
+            "the state after the one before",
+            "write 1, on one tower",
+        )
     limit, size = source.num_examples, plan.eval_batch_size
     with v1.name_scope(EVALUATION):
         feed, template, towers = eval_graph.in_order(

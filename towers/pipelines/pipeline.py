@@ -326,7 +326,7 @@ class _Stamp:
                 device=self.devices[0],
                 loss=loss,
                 gradients=[self._gradient(name) for name in template.differentiated],
-                statistics=[self._mean(value) for _, value in template.statistics],
+                statistics=[self._statistic(*row) for row in template.statistics],
                 metrics=metrics,
             )
 
@@ -342,10 +342,11 @@ class _Stamp:
         """The rows of a value of all micro-batches."""
         return tf.concat(self._each(value), 0)
 
-    def _mean(self, value: str) -> tf.Tensor:
-        """The mean of a value over the micro-batches, on the value's device."""
+    def _statistic(self, rule: StatisticRule, value: str) -> tf.Tensor:
+        """The mean of a value over the micro-batches, or the sum, on its device."""
         with tf.device(self._each(value)[0].device):
-            return self._sum(value) / len(self.values)
+            total = self._sum(value)
+            return total if rule.is_state else total / len(self.values)
 
     def _gradient(self, variable: str) -> Gradient:
         """The gradient of a variable, summed over all stages that use it."""

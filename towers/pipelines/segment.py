@@ -41,7 +41,8 @@ from towers.compute import (
 from towers.compute import tower as tower_lib
 from towers.compute.summaries import Made
 from towers.compute.sync_batch_norm import StatisticsExchanges
-from towers.compute.tower import StatisticRule, TowerSpec
+from towers.compute.tower import StatisticRule
+from towers.compute.tower_spec import TowerSpec, new_layers, running
 from towers.compute.traced import TracedGraph
 from towers.compute.variable_getter import KnownVariable, VariablePlaceholders
 from towers.data import nests
@@ -195,23 +196,10 @@ class _Open:
             self.given = nests.flat(self._batch)
             scale = v1.placeholder(tf.float32, [], "loss_scale")
             self.given["loss_scale"] = scale
-            self._nn = task.model.new_layers(
-                training=task.training,
-                num_classes=task.num_classes,
-                data_format=task.data_format,
-                dtype=task.dtype,
-                seed=task.seed,
-                first_example=self.given["first"],
-            )
-            self._nn.lookup = variables.lookup
-            self._nn.trains = variables.trains
-            if task.training:
-                self._nn.progress = self.given["progress"]
-            self._nn.initial_values = task.initial_values
             self._sent = StatisticsExchanges()
-            self._nn.joined = self._sent.joined(task.joined)
+            self._nn = new_layers(task, self._batch, variables, self._sent)
             x = self._x(task, before)
-            with tower_lib.running(task, variables):
+            with running(task, variables):
                 part = dataclasses.replace(task.model, blocks=chain.guarded(blocks))
                 self.outputs = part.run(x, self._nn)
             self.ys = tf.nest.flatten(self.outputs)
@@ -313,8 +301,7 @@ class _Open:
             trainable=tuple(self.variables.trainable),
             shapes={n: read.shape for n, read in self.variables.trainable.items()},
             statistics=tuple(
-                StatisticRule(s.variable.op.name.removeprefix("read/"), s.momentum)
-                for s in self._nn.statistics
+                StatisticRule.of(statistic) for statistic in self._nn.statistics
             ),
             flops=flops.of_operations(work),
             owners=tuple(self.variables.owners),

@@ -84,7 +84,7 @@ def _rows(plan: Plan, built: TrainGraph) -> list[tuple[str, str]]:
         rows += _asynchronous(plan)
     rows += _pipeline(plan.options.pipeline, built.template)
     rows += _shards(built.mode.wholes)
-    if built.template.statistics:
+    if any(not rule.is_state for rule, _ in built.template.statistics):
         joined = built.mode.joined and plan.options.batch_norm_averages != "first_tower"
         words = _batch_norm(plan.options, joined=joined)
         rows.append(("Batch norm", words))

@@ -54,7 +54,7 @@ class TowerSums(NamedTuple):
     """The sums over the towers of a step."""
 
     gradients: list[list[Any]]  # [copies][variables]
-    statistics: list[tf.Tensor]  # the mean of each batch statistic
+    statistics: list[tf.Tensor]  # the mean of each batch statistic; of states the sum
     loss: tf.Tensor  # float32 scalar, mean over the step's examples
     metrics: dict[str, tf.Tensor]  # float32 scalars, means over the step's examples
     # `Feed.exchanged_weight`, by which the sums are still to be divided, or None.
@@ -171,7 +171,7 @@ class StepBuilder:
         gradients: list[list[Gradient]] = [[]]
         if group[0].gradients:  # not the forward pass alone
             gradients = self.mode.reduce(group, self.trainable)
-        statistics = self._mean_statistics(group)
+        statistics = self._statistics(group)
         refills = [self.feed.refills[tower.index] for tower in group]
         with tf.device(self.mode.placement.master), v1.name_scope(REDUCTION):
             joint = join_shares(group, joined=self.mode.joined)
@@ -204,8 +204,8 @@ class StepBuilder:
     def _changes(
         self, gradients: Sequence[list[Gradient]], statistics: Sequence[tf.Tensor]
     ) -> list[tf.Operation]:
-        if not gradients[0]:
-            return []
+        if not gradients[0]:  # there are no batch statistics then
+            return self._follow(statistics)
         if self.scale is None:
             return self._apply(gradients, statistics)
         gate = self.scale.gate(gradients)
@@ -220,16 +220,25 @@ class StepBuilder:
     ) -> list[tf.Operation]:
         """Updates of variables, batch norm's averages and moving averages."""
         changes = self.mode.update(gradients, self.trainable, self.update, self.rate)
-        with tf.name_scope("statistics_update"):
-            for rule, value in zip(self.rules, statistics):
-                variable = self.mode.variables[rule.variable]
-                with tf.device(variable.device):
-                    change = (parts.read(variable) - value) * (1.0 - rule.momentum)
-                    changes.append(variable.assign_sub(change, read_value=False))
+        changes += self._follow(statistics)
         if self._average is None:
             return changes
         with tf.control_dependencies(changes):
             return [*changes, *self._move_averages()]
+
+    def _follow(self, statistics: Sequence[tf.Tensor]) -> list[tf.Operation]:
+        """Updates of batch norm's averages and of states."""
+        changes = []
+        with tf.name_scope("statistics_update"):
+            for rule, value in zip(self.rules, statistics):
+                variable = self.mode.variables[rule.variable]
+                with tf.device(variable.device):
+                    if rule.momentum is None:
+                        changes.append(variable.assign(value, read_value=False))
+                        continue
+                    change = (parts.read(variable) - value) * (1.0 - rule.momentum)
+                    changes.append(variable.assign_sub(change, read_value=False))
+        return changes
 
     def _move_averages(self) -> list[tf.Operation]:
         """Updates of the moving averages, each on its variable's device.
@@ -244,22 +253,34 @@ class StepBuilder:
                 updates.append(self._average.apply(list(variables)))
         return updates
 
-    def _mean_statistics(self, group: Sequence[Tower]) -> list[tf.Tensor]:
-        """The mean of each batch statistic, on its moving average's device."""
+    def _statistics(self, group: Sequence[Tower]) -> list[tf.Tensor]:
+        """The mean of each batch statistic and the sums of states, on the devices of
+        their variables."""
         # If not joined, each tower has its own model, and the first is saved.
-        if self.first_averages or not self.mode.joined:
-            group = group[:1]
+        first_only = self.first_averages or not self.mode.joined
+        averaged = group[:1] if first_only else group
+        totals = self._totals(group, states=True)
+        totals |= self._totals(averaged, states=False)
+        count, statistics = len(averaged) * self.peers.count, []
+        with v1.name_scope(f"{REDUCTION}statistics/"):
+            for index, rule in enumerate(self.rules):
+                total = totals[index]
+                if count > 1 and not rule.is_state:
+                    with tf.device(self.mode.variables[rule.variable].device):
+                        total /= count
+                statistics.append(total)
+        return statistics
+
+    def _totals(self, group: Sequence[Tower], *, states: bool) -> dict[int, tf.Tensor]:
+        """Index -> sum over the towers, of each state, or of each other statistic."""
+        indices = [i for i, rule in enumerate(self.rules) if rule.is_state == states]
+        variables = [self.mode.variables[self.rules[i].variable] for i in indices]
         hosts = [self.mode.placement.hosts[tower.index] for tower in group]
-        devices = [self.mode.variables[rule.variable].device for rule in self.rules]
-        values = list(zip(*(tower.statistics for tower in group)))
+        values = [[tower.statistics[i] for tower in group] for i in indices]
         with v1.name_scope(f"{REDUCTION}statistics/"):
             reduce = transfer.reduce_to_first(hosts)
-            totals = reduce(values, [[device] for device in devices])
-            count, means = len(group) * self.peers.count, []
-            for (total,), device in zip(totals, devices):
-                with tf.device(device):
-                    means.append(total / count if count > 1 else total)
-        return means
+            totals = reduce(values, [[variable.device] for variable in variables])
+        return dict(zip(indices, (total for (total,) in totals)))
 
     def examples(self, num_towers: int) -> int:
         """Examples of a step with so many towers of this client."""

@@ -102,7 +102,7 @@ class Pieces(NamedTuple):
 
 def _pieces_of(subject: TrainingSubject, case: Case, train: graph.TrainGraph) -> Pieces:
     """The parts of a reference of a case, or of one of its independent towers."""
-    if not train.template.statistics:
+    if all(rule.is_state for rule, _ in train.template.statistics):
         return Pieces()
     count, number = case.num_towers, case.pieces
     reach = BATCH_NORM[subject.options.batch_norm]

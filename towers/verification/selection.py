@@ -84,7 +84,7 @@ class Selection:
         self._subject = subject
         self._num_towers = num_towers(verify)
         self._gpus = _num_gpus(verify)
-        self._modes = _modes(verify)
+        self._modes = _modes(verify, stateful=subject.model.stateful)
         self._trains = False
         self.left_out: list[str] = []
         packings = verify.gradient_repacking, verify.agg_small_grads_max_bytes
@@ -243,9 +243,12 @@ def _rounds(verify: VerifyFlags) -> Sequence[int]:
     return (1,) if pieces else verify.accumulate_steps
 
 
-def _modes(verify: VerifyFlags) -> Sequence[str]:
+def _modes(verify: VerifyFlags, *, stateful: bool) -> Sequence[str]:
     """The modes to compare; empty for all."""
     names: Sequence[str] = verify.variable_update
+    if stateful:
+        joined = [name for name, mode in VARIABLE_UPDATES.items() if mode.joined]
+        names = names or joined
     if BATCH_NORM[verify.batch_norm].towers:
         joined = [name for name, mode in VARIABLE_UPDATES.items() if mode.joined]
         names = names or joined
