@@ -3,19 +3,21 @@
 python -m tests.make_imagenet DIR
 python -m tests.make_imagenet DIR --images=1024 --width=500 --height=375
 
-DIR gets the folders tfrecords, folders, cifar10, cifar10_binary, ptb, lm1b and others.
+DIR gets the folders tfrecords, folders, tfds, cifar10, ptb, lm1b, movielens and others.
 The photographs are those that scikit-learn ships (the extra `examples`).
 """
 
 import argparse
+import itertools
 import pathlib
 import pickle
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import resources
 
 import numpy as np
 import tensorflow as tf
+import tensorflow_datasets as tfds
 from sklearn import datasets
 
 _SHARDS = {"train": 4, "validation": 2}
@@ -67,10 +69,8 @@ def example(image: bytes, label: int, boxes: Sequence[Sequence[float]] = ()) -> 
         return tf.train.Feature(float_list=tf.train.FloatList(value=values))
 
     feature = {
-        "image/encoded": tf.train.Feature(bytes_list=tf.train.BytesList(value=[image])),
-        "image/class/label": tf.train.Feature(
-            int64_list=tf.train.Int64List(value=[label])
-        ),
+        "image/encoded": _bytes(image),
+        "image/class/label": _integer(label),
     }
     for place, side in enumerate(("ymin", "xmin", "ymax", "xmax")):
         feature[f"image/object/bbox/{side}"] = floats([box[place] for box in boxes])
@@ -82,18 +82,74 @@ def write_tfrecords(
     folder: pathlib.Path, images: Sequence[bytes], split: str, shards: int
 ) -> None:
     """Writes the TFRecords of a split; the labels are 1, 2, 3, 4, 1, ..."""
-    folder.mkdir(parents=True, exist_ok=True)
     records = [
         example(image, 1 + number % _CLASSES, [(0.2, 0.3, 0.7, 0.8)] * (number % 3))
         for number, image in enumerate(images)
     ]
-    for shard in range(shards):
-        name = folder / f"{split}-{shard:05d}-of-{shards:05d}"
-        with tf.io.TFRecordWriter(str(name)) as file:
-            for record in records[shard * len(records) // shards :][
-                : (shard + 1) * len(records) // shards - shard * len(records) // shards
-            ]:
+    write_shards(folder, split, records, shards)
+
+
+def write_shards(
+    folder: pathlib.Path, name: str, records: Sequence[bytes], shards: int
+) -> list[int]:
+    """Writes records to files; returns how many are in each."""
+    folder.mkdir(parents=True, exist_ok=True)
+    ends = [shard * len(records) // shards for shard in range(shards + 1)]
+    for shard, (begin, end) in enumerate(itertools.pairwise(ends)):
+        path = folder / f"{name}-{shard:05d}-of-{shards:05d}"
+        with tf.io.TFRecordWriter(str(path)) as file:
+            for record in records[begin:end]:
                 file.write(record)
+    return [end - begin for begin, end in itertools.pairwise(ends)]
+
+
+def write_tfds(folder: pathlib.Path, images: Mapping[str, Sequence[bytes]]) -> None:
+    """Writes `imagenet2012` as TFDS prepares it; the labels are 0, 1, 2, 3, 0, ...
+
+    Args:
+      folder: as `--data_dir` names it.
+      images: JPEG files of each split.
+    """
+    inside, infos = folder / "imagenet2012" / "5.1.0", []
+    for split, files in images.items():
+        records = [
+            tf.train.Example(
+                features=tf.train.Features(
+                    feature={
+                        "image": _bytes(image),
+                        "label": _integer(number % _CLASSES),
+                        "file_name": _bytes(b"%d.JPEG" % number),
+                    }
+                )
+            ).SerializeToString()
+            for number, image in enumerate(files)
+        ]
+        name = f"imagenet2012-{split}.tfrecord"
+        lengths = write_shards(inside, name, records, _SHARDS[split])
+        infos.append(
+            tfds.core.SplitInfo(name=split, shard_lengths=lengths, num_bytes=0)
+        )
+    tfds.folder_dataset.write_metadata(
+        data_dir=str(inside),
+        features=tfds.features.FeaturesDict(
+            {
+                "image": tfds.features.Image(encoding_format="jpeg"),
+                "label": tfds.features.ClassLabel(num_classes=1000),
+                "file_name": tfds.features.Text(),
+            }
+        ),
+        split_infos=infos,
+        supervised_keys=("image", "label"),
+        check_data=False,
+    )
+
+
+def _bytes(value: bytes) -> tf.train.Feature:
+    return tf.train.Feature(bytes_list=tf.train.BytesList(value=[value]))
+
+
+def _integer(value: int) -> tf.train.Feature:
+    return tf.train.Feature(int64_list=tf.train.Int64List(value=[value]))
 
 
 def write_folders(folder: pathlib.Path, images: Sequence[bytes], split: str) -> None:
@@ -184,11 +240,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--height", type=int, default=120)
     parser.add_argument("--width", type=int, default=160)
     options = parser.parse_args(argv)
+    images = {}
     for split, shards in _SHARDS.items():
         count = options.images if split == "train" else max(options.images // 4, shards)
-        images = jpegs(count, options.height, options.width, seed=shards)
-        write_tfrecords(options.folder / "tfrecords", images, split, shards)
-        write_folders(options.folder / "folders", images, split)
+        images[split] = jpegs(count, options.height, options.width, seed=shards)
+        write_tfrecords(options.folder / "tfrecords", images[split], split, shards)
+        write_folders(options.folder / "folders", images[split], split)
+    write_tfds(options.folder / "tfds", images)
     write_cifar(options.folder, 20)
     write_texts(options.folder)
     write_ratings(options.folder)

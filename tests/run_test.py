@@ -243,7 +243,7 @@ class LengthTest(digit_runs.Runs):
         flags = dict(num_gpus=2, num_warmup_batches=0)
         self.run_flags(num_batches=30, train_dir=self.directory, **flags)
         new = self.values()
-        with mock.patch.object(order, "KEYED", order.PERMUTED):
+        with mock.patch.object(order, "NEWEST", order.PERMUTED):
             self.directory = os.path.join(self.create_tempdir(), "straight")
             self.run_flags(num_batches=30, train_dir=self.directory, **flags)
             straight = self.values()
@@ -254,7 +254,7 @@ class LengthTest(digit_runs.Runs):
             self.run_flags(num_batches=num_batches, train_dir=self.directory, **flags)
         trainer.assert_same_bits(straight, self.values())
         self.assertEqual(
-            (straight[order.NAME], new[order.NAME]), (order.PERMUTED, order.KEYED)
+            (straight[order.NAME], new[order.NAME]), (order.PERMUTED, order.NEWEST)
         )
         kernel = "logits/dense/kernel"
         self.assertFalse(np.array_equal(straight[kernel], new[kernel]))

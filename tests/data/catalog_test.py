@@ -250,6 +250,10 @@ class CatalogTest(parameterized.TestCase, tf.test.TestCase):
     def test_a_directory_that_is_not_there(self):
         with self.assertRaisesRegex(ValueError, "data_dir=/no/such: there is no"):
             catalog.find("cifar10", splits=("train",), data_dir="/no/such")
+        with self.assertRaisesRegex(
+            ValueError, "data_dir=s3://bucket: .*tensorflow-io"
+        ):
+            catalog.find("cifar10", splits=("train",), data_dir="s3://bucket")
 
     def test_files_put_by_hand_need_no_network(self):
         manual = pathlib.Path(self.root, "downloads/manual")

@@ -28,6 +28,22 @@ class CifarFilesTest(ImageFoldersTestCase):
                 self.assertAllEqual(image, planes.transpose(1, 2, 0))
                 self.assertEqual(label, labels[number])
 
+    def test_wrong_labels_and_sizes(self):
+        folder = self.folder("cifar10_binary")
+        path = f"{folder}/data_batch_3.bin"
+        for change, words in (
+            (
+                lambda file: (file.seek(7 * 3073), file.write(b"\x0a")),
+                "image 7, .* 10, ",
+            ),
+            (lambda file: file.truncate(3072), "has 3072 bytes, and an image 3073"),
+            (lambda file: file.truncate(0), "data_batch_3.bin is not whole: it has 0 "),
+        ):
+            with open(path, "r+b") as file:
+                change(file)
+            with self.assertRaisesRegex(ValueError, words):
+                image_layouts.find("cifar10", splits=("train",), data_dir=folder)
+
     def test_a_pickle_that_calls_something_is_refused(self):
         folder = self.folder("cifar10")
         path = f"{folder}/cifar-10-batches-py/data_batch_2"

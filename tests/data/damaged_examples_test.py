@@ -7,7 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from tests import batch_reader, make_imagenet
-from tests.image_folders import ImageFoldersTestCase
+from tests.image_folders import ImageFoldersTestCase, sentence_of
 from towers.data import inputs
 
 
@@ -42,15 +42,30 @@ class DamagedExamplesTest(ImageFoldersTestCase):
             batch_reader.read(sources[1], 2, layout="1x12")
         self.assertStartsWith(inputs.explain(e.exception, sources[1]), "more than max")
 
-    def test_labels_out_of_range(self):
+    def _labels(self, *labels):
+        """A folder with one file of records that have these labels."""
         folder = self.create_tempdir().full_path
         image = make_imagenet.jpegs(1, 20, 20)[0]
         with tf.io.TFRecordWriter(f"{folder}/train-00000-of-00001") as file:
-            file.write(make_imagenet.example(image, 1000))
-            file.write(make_imagenet.example(image, 0))
-        source = self.source(folder)
+            for label in labels:
+                file.write(make_imagenet.example(image, label))
+        return folder
+
+    def test_labels_out_of_range(self):
+        source = self.source(self._labels(*[1] * 30, 0, 1000))
         with self.assertRaises(tf.errors.OpError) as caught:
-            batch_reader.read(source, 2, layout="1x2")
+            batch_reader.read(source, 16, layout="1x2")
         sentence = inputs.explain(caught.exception, source)
-        self.assertIn("record 1, counted from 0, of", sentence)
+        self.assertIn("record 30, counted from 0, of", sentence)
         self.assertIn("label 0 is not in [1, 1001)", sentence)
+
+    def test_some_examples_are_read_before_the_first_step(self):
+        folder = self._labels(1000, 0)
+        sentence = sentence_of(lambda: self.source(folder))
+        self.assertRegex(
+            sentence,
+            r"^the data set is damaged \(record 1, counted from 0, of .*/train-00000-of"
+            r"-00001: .*label 0 is not in \[1, 1001\)\]\); put that file back as it was"
+            ", or go on without it by max_damaged_examples=1$",
+        )
+        self.assertEqual(self.source(folder, max_damaged=1).num_examples, 2)

@@ -25,3 +25,15 @@ class FoldersTest(absltest.TestCase):
         self.assertStartsWith(os.fspath(derived[1]), root)
         self.assertTrue(derived[1].is_dir())
         self.assertEqual(of_name.name, "name")
+
+    def test_what_is_in_a_folder(self):
+        folder = self.create_tempdir().full_path
+        os.mkdir(f"{folder}/b")
+        os.mkdir(f"{folder}/a")
+        self.assertEqual(folders.listed("data_dir", folder), ["a", "b"])
+        for path, words in (
+            (f"{folder}/c", "there is no such directory"),
+            ("s3://bucket/x", "it cannot be read: .* reads s3:// only with .*flow-io,"),
+        ):
+            with self.assertRaisesRegex(ValueError, f"^data_dir={path}: {words}"):
+                folders.listed("data_dir", path)

@@ -84,6 +84,15 @@ class ImageLayoutsTest(ImageFoldersTestCase):
                 ),
             )
 
+    def test_slices_of_folders(self):
+        whole, part = (
+            decoded(image_layouts.find(str(self.root / "folders"), splits=(split,)))
+            for split in ("train", "train[25%:50%]")
+        )
+        for (image, label), (wanted, other) in zip(part, whole[6:12], strict=True):
+            self.assertAllEqual(image, wanted)
+            self.assertEqual(label, other)
+
     def test_a_background_class(self):
         source = self.source(str(self.root / "tfrecords"), background_class=True)
         self.assertEqual(source.num_classes, 1001)
@@ -111,7 +120,7 @@ class ImageLayoutsTest(ImageFoldersTestCase):
             (shards, "imagenet", "train-00002-of-00004 is missing: 1 of 4 files of tr"),
             (mixed, "imagenet", "shards of two sets of train: 1 of 1 and 4 of 4"),
             (empty, "imagenet", "holds nothing, and not the files of imagenet"),
-            (f"{empty}/none", "imagenet", "there is no such folder"),
+            (f"{empty}/none", "imagenet", "there is no such directory"),
             (
                 str(self.root / "cifar10"),
                 "imagenet",

@@ -179,6 +179,12 @@ class GetTest(parameterized.TestCase, tf.test.TestCase):
         part = inputs.get("digits", self.request, split="train[:100]", training=False)
         self.assertEqual(part.num_examples, 100)
 
+    def test_texts_and_ratings_are_read_from_a_disk(self):
+        for kind, row in (("tokens", "bytes"), ("pairs", "pairs")):
+            request = Request(shape=(5,), kind=kind, preprocessing=row)
+            with self.assertRaisesRegex(ValueError, "=s3://b/x: only images are read"):
+                inputs.get("s3://b/x", request)
+
     def test_every_row_of_the_table_is_tested(self):
         self.assertCountEqual(inputs.DATASETS, ["digits", "shakespeare", "synthetic"])
         rows = preprocessing.PREPROCESSING.values()

@@ -1,6 +1,8 @@
 """The index of TFRecords: any record at once, kept for the next run."""
 
+import math
 import os
+from unittest import mock
 
 import numpy as np
 import tensorflow as tf
@@ -72,21 +74,43 @@ class RecordIndexTest(tf.test.TestCase):
             RecordIndex(self.names, kept=kept)._offsets, first._offsets[::-1]
         )
         self.write(self.names[1], [b"new"])
-        index = RecordIndex(self.names, kept=kept)
+        with mock.patch.object(record_index, "_offsets", wraps=record_index._offsets):
+            index = RecordIndex(self.names, kept=kept)
+            self.assertEqual(
+                record_index._offsets.call_args_list, [((self.names[1],),)]
+            )
         self.assertEqual(index.count, 8)
         self.assertEqual(self.read(index, [4])[0][0], b"new")
         with open(kept, "wb") as file:
             file.write(b"something else")
         self.assertEqual(RecordIndex(self.names, kept=kept).count, 8)
 
+    def test_parts_of_a_folder_are_kept_together(self):
+        kept = os.path.join(self.folder, "kept.npz")
+        for part in (self.names[:1], self.names[1:]):
+            RecordIndex(part, kept=kept)
+        with mock.patch.object(record_index, "_offsets", side_effect=AssertionError):
+            index = RecordIndex(self.names, kept=kept)
+        self.assertAllEqual(index._offsets, RecordIndex(self.names)._offsets)
+
+    def test_a_file_with_too_few_records(self):
+        with self.assertRaisesRegex(ValueError, "^part-2 has 3 of 4 records$"):
+            RecordIndex(self.names, [(0, 4), (0, 0), (1, 3)])
+
+    def test_functions_hold_no_places(self):
+        """They would be copied with each function of tf.data."""
+        index = RecordIndex(self.names)
+        with tf.Graph().as_default() as graph:
+            numbers = tf.data.Dataset.range(7)
+            v1.data.make_initializable_iterator(numbers.map(index.read))
+            functions = graph.as_graph_def().library.function
+        constants = [n for f in functions for n in f.node_def if n.op == "Const"]
+        sizes = [n.attr["value"].tensor.tensor_shape.dim for n in constants]
+        self.assertNotEmpty(constants)
+        self.assertLess(max(math.prod(d.size for d in size) for size in sizes), 3)
+
     def test_a_file_that_ends_within_a_record(self):
         with open(self.names[2], "r+b") as file:
             file.truncate(os.path.getsize(self.names[2]) - 3)
         with self.assertRaisesRegex(ValueError, f"record 2 of {self.names[2]} is not"):
             RecordIndex(self.names)
-
-    def test_paths_that_tensorflow_does_not_read(self):
-        with self.assertRaisesRegex(
-            ValueError, "reads s3:// only with .*tensorflow-io"
-        ):
-            record_index.listed("s3://bucket/folder")

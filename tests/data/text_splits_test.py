@@ -10,14 +10,14 @@ import tensorflow as tf
 from absl.testing import parameterized
 
 from tests import make_imagenet
-from towers.data import records, text_splits
+from towers.data import text_splits, tfds_records
 
 
 class WriteTest(tf.test.TestCase):
     def test_each_text_is_a_line_also_at_the_end_of_a_batch(self):
         path = pathlib.Path(self.create_tempdir()) / "text"
         batches = [{"note": np.array(texts)} for texts in ([b"a", b"b"], [b"c"])]
-        with mock.patch.object(records, "read_batches", return_value=batches):
+        with mock.patch.object(tfds_records, "read_batches", return_value=batches):
             text_splits._write(path, None, None)
         self.assertEqual(path.read_bytes(), b"a\nb\nc")
 
@@ -75,6 +75,17 @@ class FolderTest(parameterized.TestCase, tf.test.TestCase):
         (shard / "news.en-00001-of-00003").write_text("shard 7")
         self.assertIn(b"shard 7", lm1b.split("train").read())
         self.assertIsNone(lm1b.split("valid"))
+        os.remove(shard / "news.en-00000-of-00003")  # which the benchmark holds out
+        self.assertIn(b"shard 7", lm1b.split("train").read())
+        os.remove(shard / "news.en-00002-of-00003")
+        words = (
+            "data_name=.*/lm1b: news.en-00002-of-00003 is missing: 1 of 2 files; copy"
+        )
+        with self.assertRaisesRegex(ValueError, words):
+            lm1b.split("train")
+        for name in os.listdir(held := str(shard).replace("training", "heldout")):
+            os.remove(os.path.join(held, name))
+        self.assertIsNone(lm1b.split("test"))
 
     def test_two_files_for_one_split(self):
         for name in ("train.txt", "contest.txt", "valid.txt", "ptb.validation.txt"):

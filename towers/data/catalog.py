@@ -10,6 +10,7 @@ import contextlib
 import difflib
 import io
 import logging
+import math
 import os
 import pathlib
 import re
@@ -25,7 +26,8 @@ import tensorflow_datasets as tfds
 from flags.problem import SettingError, wrong_setting
 from towers.data import digits, folders, shakespeare
 from towers.data.damage import missing
-from towers.data.records import Records, damaged, from_tfds
+from towers.data.records import Records, damaged
+from towers.data.tfds_records import from_tfds
 
 # The data sets that ship with the project.
 _SHIPPED = (digits.Digits, shakespeare.Shakespeare)
@@ -67,7 +69,10 @@ def find(name: str, *, splits: Sequence[str], data_dir: str = "") -> Records:
         raise _wrong(name, f"there is no example in split {' or '.join(splits)}")
     # Otherwise a fault of the evaluation split would show only after training.
     assert records.locate  # its records are in files
-    if fault := _missing(split.file_instructions) or records.locate(1):
+    fault = _missing(split.file_instructions)
+    if math.isfinite(records.num_bytes):  # if not, `records.check_some` reads them
+        fault = fault or records.locate(1)
+    if fault:
         raise _wrong(name, damaged(fault, [records.path]))
     return records
 
@@ -102,12 +107,6 @@ def prepared(
     return builder, checked
 
 
-def cache(builder: tfds.core.DatasetBuilder) -> pathlib.Path:
-    """A folder for files derived from a prepared data set: its own, if writable."""
-    folder = pathlib.Path(os.fspath(builder.data_path))
-    return folders.derived(folder, builder.info.full_name)
-
-
 def _builder(name: str, data_dir: str) -> tfds.core.DatasetBuilder:
     """The TFDS builder of that name; reads nothing but the data set's summary."""
     if os.path.isabs(name):
@@ -115,8 +114,8 @@ def _builder(name: str, data_dir: str) -> tfds.core.DatasetBuilder:
         raise _wrong(name, "is a path, which only language models read", remedy)
     base = re.split("[:/]", name)[0]
     root = os.path.expanduser(data_dir) or None
-    if root and not tf.io.gfile.isdir(root):
-        raise wrong_setting("data_dir", data_dir, "there is no such directory")
+    if root:
+        folders.listed("data_dir", root)
     try:
         return tfds.builder(name, data_dir=root)
     except tfds.core.DatasetNotFoundError as error:

@@ -114,11 +114,7 @@ def read(folder: str, split: str, brackets: str) -> Records:
     labels = 1 if form.key else form.labels
     width = labels + _PIXELS
     for file in files:
-        if size := os.path.getsize(file) % width:
-            raise ValueError(
-                f"{file} is not whole: {size} bytes remain after images of {width}; "
-                "unpack the archive again"
-            )
+        _check(file, width, labels - 1, num_classes)
     first, stop = slices.bounds(brackets, sum(map(os.path.getsize, files)) // width)
 
     def decode(record: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
@@ -141,6 +137,33 @@ def read(folder: str, split: str, brackets: str) -> Records:
         decode=decode,
         path=inside,
     )
+
+
+def _check(file: str, width: int, column: int, num_classes: int) -> None:
+    """Checks the size of a binary file, and its labels.
+
+    Args:
+      file: of images.
+      width: bytes of a label and its image.
+      column: byte of the label.
+      num_classes: labels are in [0, num_classes).
+
+    Raises:
+      ValueError: they are wrong.
+    """
+    size = os.path.getsize(file)
+    if not size or size % width:
+        raise ValueError(
+            f"{file} is not whole: it has {size} bytes, and an image {width}; unpack "
+            "the archive again"
+        )
+    labels = np.memmap(file, np.uint8, "r").reshape(-1, width)[:, column]
+    wrong = np.flatnonzero(labels >= num_classes)
+    if wrong.size:
+        raise ValueError(
+            f"image {wrong[0]}, counted from 0, of {file} has label "
+            f"{labels[wrong[0]]}, and there are {num_classes} classes"
+        )
 
 
 def _converted(name: str, split: str, files: Sequence[str], key: str) -> str:

@@ -7,7 +7,7 @@ shuffled and decoded ahead.  So after an error the files are read once more.
 import logging
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -19,6 +19,8 @@ v1 = tf.compat.v1
 
 # Reading more records than this takes so long that a line announces it.
 _MANY_RECORDS = 50_000
+
+_plain = tf.autograph.experimental.do_not_convert
 
 # The words of tf.data before the reason.
 _IN_FUNCTION = re.compile(r"Error in user-defined function .* iterator: [^ ]*: ")
@@ -66,26 +68,33 @@ def first(
     return ""
 
 
-def reason_of(
+def of_numbers(
     by_number: Callable[[tf.Tensor], tf.data.Dataset],
     decode: Callable[[Any], Any],
-    number: int,
-) -> str:
-    """Why a record cannot be read or decoded; "" if it can be.
+    place: Callable[[tf.Tensor], tf.Tensor],
+    numbers: Iterable[int],
+) -> list[str]:
+    """Where those of some records are that cannot be read or decoded, and why.
 
     Args:
-      by_number: number -> dataset of that record alone.
+      by_number: number, int64 scalar -> dataset of that record alone.
       decode: record -> nest of tensors.
-      number: of the record, int64 scalar.
+      place: number -> where the record is, a scalar string.
+      numbers: of the records.
     """
+    faults = []
     with reading_session() as session:
-        dataset = by_number(tf.constant(number, tf.int64))
-        parts = dataset.map(lambda *r: decode(r if r[1:] else r[0]))
-        try:
-            session.run(tf.nest.flatten(parts.get_single_element()))
-        except tf.errors.OpError as error:
-            return _in_words(error)
-    return ""
+        number = v1.placeholder(tf.int64, [])
+        parts = by_number(number).map(_plain(lambda *r: decode(r if r[1:] else r[0])))
+        decoded = tf.group(tf.nest.flatten(parts.get_single_element()))
+        where = place(number)
+        for value in numbers:
+            try:
+                session.run(decoded, {number: value})
+            except tf.errors.OpError as error:
+                words = session.run(where, {number: value}).decode()
+                faults.append(f"{words}: {_in_words(error)}")
+    return faults
 
 
 def _in_words(error: tf.errors.OpError) -> str:

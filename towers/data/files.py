@@ -62,13 +62,16 @@ def from_files(
     return _examples(files, parse, augment, num_classes)
 
 
-def from_records(spans: Sequence[Any], parse: Callable[[tf.Tensor], Any]) -> Examples:
+def from_records(
+    spans: Sequence[Any], parse: Callable[[tf.Tensor], Any], *, kept: str = ""
+) -> Examples:
     """The records of TFRecord files, or of parts of them.
 
     Args:
       spans: each with the `filename`, how many records to `skip` and how many to
         `take` after them, -1 for all; as TFDS's `FileInstruction`.
       parse: as `from_files` takes it, of a record.
+      kept: as `RecordIndex` takes it.
 
     Raises:
       ValueError: as of `from_files`.
@@ -78,7 +81,7 @@ def from_records(spans: Sequence[Any], parse: Callable[[tf.Tensor], Any]) -> Exa
         if not os.path.isfile(name):
             raise ValueError(f"there is no file {name}")
     cuts = [(span.skip, span.take) for span in spans]
-    return _examples(RecordIndex(names, cuts), parse, None, None)
+    return _examples(RecordIndex(names, cuts, kept=kept), parse, None, None)
 
 
 def _examples(

@@ -20,7 +20,7 @@ import tensorflow as tf
 
 from flags.problem import SettingError, wrong_setting
 from towers.data import catalog, cifar_files, folders, record_index, slices
-from towers.data.record_index import RecordIndex
+from towers.data.record_index import RecordIndex, outside
 from towers.data.records import Records, checked_label
 
 _plain = tf.autograph.experimental.do_not_convert
@@ -75,7 +75,7 @@ def find(name: str, *, splits: Sequence[str], data_dir: str = "") -> Records | N
         )
     folder = os.path.expanduser(name if is_path else data_dir)
     place = _Place("data_name" if is_path else "data_dir", folder)
-    listed = _listed(place)
+    listed = folders.listed(*place)
     layout = _layout(folder, listed)
     holds = {name} if not is_path else {_IMAGENET, *cifar_files.SETS}
     if layout is None or not (layout.sets & holds):
@@ -139,21 +139,6 @@ class _Layout(NamedTuple):
     read: Callable[[_Place, str, str], Records]
 
 
-def _listed(place: _Place) -> list[str]:
-    """The names in the folder, in order.
-
-    Raises:
-      ValueError: there is no such folder, or it cannot be reached.
-    """
-    try:
-        return sorted(name.rstrip("/") for name in record_index.listed(place.folder))
-    except tf.errors.NotFoundError as error:
-        raise place.wrong("there is no such folder") from error
-    except (OSError, ValueError, tf.errors.OpError) as error:
-        words = str(getattr(error, "message", error)).splitlines()[0]
-        raise place.wrong(f"it cannot be read: {words}") from error
-
-
 def _words(listed: Sequence[str]) -> str:
     """What is in a folder of another kind."""
     if not listed:
@@ -201,7 +186,11 @@ def _of_tfrecords(place: _Place, split: str, brackets: str) -> Records:
     Raises:
       ValueError: a shard is missing or not whole.
     """
-    names = [n for n in _listed(place) if (m := _SHARD.fullmatch(n)) and m[1] == split]
+    names = [
+        n
+        for n in folders.listed(*place)
+        if (m := _SHARD.fullmatch(n)) and m[1] == split
+    ]
     counts = Counter(int(_SHARD.fullmatch(name)[3]) for name in names)  # type: ignore[index]
     if len(counts) > 1:
         told = " and ".join(f"{n} of {of}" for of, n in counts.items())
@@ -216,7 +205,7 @@ def _of_tfrecords(place: _Place, split: str, brackets: str) -> Records:
         )
     paths = [os.path.join(place.folder, name) for name in wanted]
     try:
-        kept = folders.derived(place.folder) / f"{split}.record_index.npz"
+        kept = folders.derived(place.folder) / record_index.KEPT
         index = RecordIndex(paths, kept=os.fspath(kept))
     except (ValueError, tf.errors.OpError) as error:
         words = str(getattr(error, "message", error)).splitlines()[0]
@@ -271,12 +260,12 @@ def _of_folders(place: _Place, split: str, brackets: str) -> Records:
     folder, classes = folder_of(split), _classes(folder_of("train"))
     if others := sorted(set(_classes(folder)) - set(classes)):
         raise place.wrong(f"{split} has a class that train has not: {others[0]}")
-    files: list[str] = []
+    files: list[bytes] = []
     numbers: list[int] = []
     for number, name in enumerate(classes):
         inside = os.path.join(folder, name)
-        images = sorted(os.listdir(inside)) if os.path.isdir(inside) else []
-        images = [f"{name}/{image}" for image in images if _IMAGE.search(image)]
+        listed = sorted(os.listdir(inside)) if os.path.isdir(inside) else []
+        images = [os.fsencode(f"{name}/{n}") for n in listed if _IMAGE.search(n)]
         if not images and split == "train":
             raise place.wrong(
                 f"the class {inside} has no images", "remove its folder, or fill it"
@@ -284,14 +273,18 @@ def _of_folders(place: _Place, split: str, brackets: str) -> Records:
         files += images
         numbers += [number] * len(images)
     first, stop = slices.bounds(brackets, len(files))
-    files, labels = files[first:stop], np.array(numbers[first:stop], np.int32)
+    ends = np.cumsum([0, *map(len, files)])[first : stop + 1]
+    # A graph holds one long string more easily than a million short ones.
+    joined, labels = b"".join(files), np.array(numbers[first:stop], np.int32)
 
     def path(number: tf.Tensor) -> tf.Tensor:
-        return tf.strings.join([folder, "/", tf.gather(tf.constant(files), number)])
+        bounds = tf.gather(outside(ends), tf.stack([number, number + 1]))
+        name = tf.strings.substr(outside(joined), bounds[0], bounds[1] - bounds[0])
+        return tf.strings.join([folder, "/", name])
 
     @_plain
     def read(number: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        return tf.io.read_file(path(number)), tf.gather(tf.constant(labels), number)
+        return tf.io.read_file(path(number)), tf.gather(outside(labels), number)
 
     def encoded(record: Any) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         image, label = record
@@ -300,7 +293,7 @@ def _of_folders(place: _Place, split: str, brackets: str) -> Records:
     return _records(
         folder,
         len(classes),
-        len(files),
+        stop - first,
         by_number=lambda number: tf.data.Dataset.from_tensors(number).map(read),
         place=path,
         encoded=encoded,

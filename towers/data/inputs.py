@@ -87,21 +87,24 @@ class DatasetSource(StreamSource):
         self._training, self._repeated = training, training and request.repeated
         if self._repeated:
             examples = examples.repeated()
-        if request.max_damaged and not examples.by_number:
+        options = dict(request.image_options)
+        row = preprocessing.get(
+            request.preprocessing, kind=request.kind, options=options
+        )
+        small = examples.num_bytes <= memory and not row.of_pictures
+        if request.max_damaged and (small or not examples.by_number):
             raise wrong_setting(
                 "max_damaged_examples",
                 request.max_damaged,
                 f"the examples of {examples.name} are not read one by one",
                 "leave it out; only images in TFRecords or folders are",
             )
-        options = dict(request.image_options)
-        row = preprocessing.get(
-            request.preprocessing, kind=request.kind, options=options
-        )
         try:
             shape = row.fit(examples.shape, request.shape)
         except ValueError as error:
             raise ValueError(f"data set {examples.name}: {error}") from error
+        if examples.by_number and not small:
+            records.check_some(examples, request.max_damaged)
         self.name = examples.name
         self._kind = request.kind
         self.num_classes = examples.num_classes
@@ -117,9 +120,7 @@ class DatasetSource(StreamSource):
             seed=request.seed,
             shuffle=training and not self._repeated,
             augment=training and request.augment,
-            in_memory=examples.num_bytes <= memory
-            and not row.of_pictures
-            and not request.max_damaged,
+            in_memory=small,
             max_damaged=request.max_damaged,
         )
 
@@ -305,6 +306,11 @@ def _named(
     name: str, request: Request, split: str | None, training: bool
 ) -> NamedSource:
     splits = (split,) if split else ("train",) if training else ("validation", "test")
+    if "://" in name and request.kind != "images":
+        words = "only images are read from there"
+        raise wrong_setting(
+            "data_name", name, words, "copy it to a disk, and name that"
+        )
     if request.kind == "pairs" and split and (split == "train") != training:
         flag = "train_split" if training else "eval_split"
         raise wrong_setting(

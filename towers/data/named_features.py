@@ -9,6 +9,7 @@ reads the features `image` and `segmentation_mask` of each example of
 `--data_name=oxford_iiit_pet`.  The name is that of the spec, or else its key.
 """
 
+import os
 import re
 from collections.abc import Sequence
 from typing import Any
@@ -17,8 +18,9 @@ import tensorflow as tf
 import tensorflow_datasets as tfds
 
 from flags.problem import wrong_setting
-from towers.data import catalog, files
+from towers.data import catalog, files, tfds_records
 from towers.data.examples import Examples, Parts, leaves, map_parts
+from towers.data.record_index import KEPT
 from towers.data.source import Request
 
 
@@ -65,7 +67,8 @@ def find(name: str, request: Request, *, splits: Sequence[str]) -> Examples:
     try:
         with tf.Graph().as_default():
             parse(tf.compat.v1.placeholder(tf.string, []))
-        return files.from_records(split.file_instructions, parse)
+        kept = os.fspath(tfds_records.cache(builder) / KEPT)
+        return files.from_records(split.file_instructions, parse, kept=kept)
     except ValueError as error:
         raise wrong_setting("data_name", name, str(error)) from error
 

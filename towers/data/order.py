@@ -10,8 +10,10 @@ import tensorflow as tf
 
 # Name of the order's version in a checkpoint, an int64 scalar.
 NAME = "order_version"
-# The versions.  Checkpoints without a version have permutations in memory.
-PERMUTED, KEYED = 0, 1
+# The versions.  Checkpoints without a version have permutations in memory.  Before
+# `NUMBERED`, TFDS's sets that do not fit into memory were shuffled in a buffer.
+PERMUTED, KEYED, NUMBERED = 0, 1, 2
+NEWEST = NUMBERED  # of a new run
 
 # Rounds of the cipher.  With four, neighbours in an epoch of 100 are correlated.
 _ROUNDS = 8

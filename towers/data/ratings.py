@@ -21,7 +21,7 @@ import tensorflow as tf
 import tensorflow_datasets as tfds
 
 from flags.problem import wrong_setting
-from towers.data import catalog, folders, records
+from towers.data import catalog, folders, tfds_records
 from towers.data.records import Records
 from towers.data.source import Request
 
@@ -71,7 +71,7 @@ def find_ratings(name: str, request: Request, *, splits: Sequence[str]) -> Recor
 def _of_tfds(name: str, request: Request) -> tuple[str, pathlib.Path]:
     """The full name of a TFDS data set, and the folder of its pairs."""
     builder, item = catalog.prepared(name, request.data_dir or "", _item_key)
-    folder = catalog.cache(builder)
+    folder = tfds_records.cache(builder)
     if not all((folder / f"{split}.pairs").exists() for split in SPLITS):
         _write(name, folder, _ratings(builder, item))
     return builder.info.full_name, folder
@@ -162,7 +162,7 @@ def _ratings(builder: tfds.core.DatasetBuilder, item: str) -> Ratings:
     keys = ("user_id", item, "timestamp")
     features = tfds.features.FeaturesDict({k: builder.info.features[k] for k in keys})
     (split,) = builder.info.splits.values()
-    batches = list(records.read_batches(split.file_instructions, features))
+    batches = list(tfds_records.read_batches(split.file_instructions, features))
     users, items, times = (np.concatenate([b[key] for b in batches]) for key in keys)
     return users, items, times
 

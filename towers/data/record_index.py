@@ -8,7 +8,6 @@ The places can be kept in a file, for the next run.
 """
 
 import concurrent.futures
-import importlib
 import logging
 import os
 import time
@@ -20,6 +19,8 @@ import tensorflow as tf
 # Bytes of a TFRecord file before a record (its length, and a checksum of that) and
 # around it (also its own checksum).
 _BEFORE, _AROUND = 8, 16
+
+KEPT = "record_index.npz"  # name of the file that keeps the places
 
 _THREADS = 16  # that wait for disks
 _SECONDS_BETWEEN_LINES = 10.0
@@ -35,10 +36,11 @@ class RecordIndex:
     Args:
       names: of the files; they must not be compressed.
       cuts: for each file, records to skip, and to take after them, -1 for all.
-      kept: file to keep the places of the records in; "" for none.
+      kept: file to keep the places of the records in, of this and other files of the
+        same folder; "" for none.
 
     Raises:
-      ValueError: a file ends within a record, or there is no record.
+      ValueError: a file ends within a record or has too few, or there is no record.
     """
 
     def __init__(
@@ -52,6 +54,11 @@ class RecordIndex:
         self._skipped = [skip for skip, _ in cuts] or [0] * len(names)
         offsets = _kept_offsets(self.names, kept) if kept else _all_offsets(self.names)
         for number, (skip, take) in enumerate(cuts):
+            if take >= 0 and skip + take > len(offsets[number]):
+                raise ValueError(
+                    f"{os.path.basename(names[number])} has {len(offsets[number])} of "
+                    f"{skip + take} records"
+                )
             offsets[number] = offsets[number][skip:][: take if take >= 0 else None]
         self._first = np.cumsum([0, *map(len, offsets)])
         self._offsets = np.concatenate(offsets)
@@ -66,10 +73,10 @@ class RecordIndex:
           number: int64 scalar.
         """
         records = tf.raw_ops.TFRecordDatasetV2(
-            filenames=tf.gather(tf.constant(self.names), self._file(number))[None],
+            filenames=tf.gather(outside(self.names), self._file(number))[None],
             compression_type="",
             buffer_size=tf.constant(0, tf.int64),
-            byte_offsets=tf.gather(tf.constant(self._offsets), number)[None],
+            byte_offsets=tf.gather(outside(self._offsets), number)[None],
         )
         spec = tf.TensorSpec([], tf.string)
         return tf.data.experimental.from_variant(records, spec).take(1)
@@ -91,53 +98,50 @@ class RecordIndex:
           number: int64 scalar.
         """
         file = self._file(number)
-        before = tf.constant(self._first[:-1] - self._skipped)
+        before = outside(self._first[:-1] - self._skipped)
         record = tf.strings.as_string(number - tf.gather(before, file))
-        name = tf.gather(tf.constant(self.names), file)
+        name = tf.gather(outside(self.names), file)
         return tf.strings.join(["record ", record, ", counted from 0, of ", name])
 
     def _file(self, number: tf.Tensor) -> tf.Tensor:
         """The number of the file that has a record."""
-        after = tf.constant(self._first[1:])
+        after = outside(self._first[1:])
         return tf.searchsorted(after, number[None], side="right")[0]
 
 
-def listed(folder: str) -> list[str]:
-    """The names in a folder, on a disk or where TensorFlow can reach it.
-
-    Raises:
-      ValueError: TensorFlow cannot read such paths.
-      tf.errors.OpError: there is no such folder, or it cannot be read.
-    """
-    try:
-        tf.io.gfile.exists(folder)  # listdir does not tell why it finds nothing
-    except tf.errors.UnimplementedError as error:
-        try:  # it makes TensorFlow read more kinds of paths
-            importlib.import_module("tensorflow_io")
-        except ImportError:
-            kind = folder.partition("://")[0]
-            raise ValueError(
-                f"TensorFlow reads {kind}:// only with the package tensorflow-io, "
-                "which is not installed"
-            ) from error
-    return tf.io.gfile.listdir(folder)
+def outside(values: np.ndarray | Sequence[str] | bytes) -> tf.Tensor:
+    """A constant outside of tf.data's functions, which are copied several times."""
+    with tf.init_scope():
+        return tf.constant(values)
 
 
 def _kept_offsets(names: Sequence[str], kept: str) -> list[np.ndarray]:
-    """The offsets of all files, from the file that keeps them if it is up to date."""
-    state = np.array([_state(name) for name in names])
+    """The offsets of all files: those kept of files that have not changed, and others.
+
+    Several splits of a data set, and parts of them, are kept in the same file.
+    """
+    states = [_state(name) for name in names]
+    known: dict[str, np.ndarray] = {}
     try:
         with np.load(kept, allow_pickle=False) as stored:
-            if np.array_equal(stored["state"], state):
-                return np.split(stored["offsets"], stored["ends"][:-1])
+            pieces = np.split(stored["offsets"], stored["ends"][:-1])
+            known = dict(zip(stored["state"].tolist(), pieces))
     except (OSError, ValueError, KeyError, EOFError):  # none, or of another program
         pass
-    offsets = _all_offsets(names)
-    partial = f"{kept}.{os.getpid()}.npz"
-    ends = np.cumsum([len(o) for o in offsets])
-    np.savez(partial, state=state, ends=ends, offsets=np.concatenate(offsets))
-    os.replace(partial, kept)
-    return offsets
+    others = {state: name for name, state in zip(names, states) if state not in known}
+    if others:
+        known |= zip(others, _all_offsets(list(others.values())))
+        newest = {state.rsplit(" ", 2)[0]: state for state in known}  # of each file
+        pieces = [known[state] for state in newest.values()]
+        partial = f"{kept}.{os.getpid()}.npz"
+        np.savez(
+            partial,
+            state=np.array(list(newest.values())),
+            ends=np.cumsum(list(map(len, pieces))),
+            offsets=np.concatenate(pieces),
+        )
+        os.replace(partial, kept)
+    return [known[state] for state in states]
 
 
 def _state(name: str) -> str:

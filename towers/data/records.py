@@ -3,31 +3,26 @@
     records = from_arrays(images, labels, num_classes=10)
     dataset = records.open(None)  # a tf.data.Dataset of arguments of `records.decode`
 
-TFDS's files are read here instead of by `tfds.load`, so that examples are shuffled and
-skipped before they are decoded, and each epoch reads the files in another order.
+Those of TFDS are made by `tfds_records`, those of images in files by `image_layouts`.
 """
 
-import functools
 import math
-import os
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
-import tensorflow_datasets as tfds
 
-from towers.data import damage, damaged_examples
+from flags.problem import Problem, SettingError
+from towers.data import damage, damaged_examples, order
 from towers.data.preprocessing import Shape
-from towers.data.reading_session import reading_session
-from towers.errors.explain import cause, operation_error
+from towers.errors.explain import operation_error
 
 v1 = tf.compat.v1
 
-# Files that are interleaved, and consecutive records from each, as in TFDS.
-_FILES_AT_ONCE = 16
-_RECORDS_IN_A_ROW = 16
+# Records of a split that are read by their numbers before the first step.
+_CHECKED = 16
 
 # TensorFlow's errors about files that do not agree with the data set's summary.
 _DAMAGE = re.compile(
@@ -76,6 +71,8 @@ class Records(NamedTuple):
         epoch is that of `order`.
       place: (number of a record, int64 scalar) -> where it is, a scalar string; for
         records that are read by their numbers.
+      numbered_since: version of `order` since which they are; in a run that continues
+        from an older checkpoint they are read by `open`.
       encoded: record -> (image file, a scalar string; boxes of objects, float32
         [boxes, 4], see `pictures.Picture`; label int32), if images are in files.
       in_rows: (count of rows, `every`) -> the same text in `row_order.windows`.
@@ -93,6 +90,7 @@ class Records(NamedTuple):
     vocabulary: tuple[bytes, ...] = ()
     by_number: Callable[[tf.Tensor], tf.data.Dataset] | None = None
     place: Callable[[tf.Tensor], tf.Tensor] | None = None
+    numbered_since: int = order.PERMUTED
     encoded: Callable[[Any], tuple[tf.Tensor, tf.Tensor, tf.Tensor]] | None = None
     in_rows: Callable[[int, bool], "Records"] | None = None
 
@@ -113,49 +111,14 @@ class Records(NamedTuple):
 
         return self._replace(open=open_first, by_number=None)
 
+    def faults(self, numbers: Sequence[int]) -> list[str]:
+        """Where those of these records are that cannot be decoded, and why.
 
-def from_tfds(
-    builder: tfds.core.DatasetBuilder, split: Any, *, keys: tuple[str, str]
-) -> Records:
-    """The records of a split of a prepared image classification data set.
-
-    Images may have any format that `tf.io.decode_image` reads; of several frames the
-    first is used.
-
-    Args:
-      builder: its files are TFRecords.
-      split: an entry of `builder.info.splits`, or a part of one.
-      keys: of the image and of the label among the features.
-    """
-    features = tfds.features.FeaturesDict(
-        {key: builder.info.features[key] for key in keys}
-    )
-    image, label = (features[key] for key in keys)
-    encoded = {keys[0]: tfds.decode.SkipDecoding()}
-
-    @tf.autograph.experimental.do_not_convert
-    def decode(record: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        example = features.deserialize_example(record, decoders=encoded)
-        return (
-            _decoded(example[keys[0]], image),
-            checked_label(example[keys[1]], label.num_classes),
-        )
-
-    @functools.cache
-    def locate(most: int | None) -> str:
-        return damage.first(split.file_instructions, decode, most=most)
-
-    return Records(
-        name=builder.info.full_name,
-        num_classes=label.num_classes,
-        num_examples=split.num_examples,
-        shape=tuple(image.shape),
-        dtype=tf.as_dtype(image.np_dtype),
-        open=lambda seed: read_tfds(split.file_instructions, seed),
-        decode=decode,
-        path=os.fspath(builder.data_path),
-        locate=locate,
-    )
+        Args:
+          numbers: of records that are read by their numbers.
+        """
+        assert self.by_number and self.place
+        return damage.of_numbers(self.by_number, self.decode, self.place, numbers)
 
 
 def from_dataset(
@@ -225,24 +188,6 @@ def from_arrays(images: np.ndarray, labels: np.ndarray, *, num_classes: int) -> 
     return records._replace(name="arrays")
 
 
-def _decoded(encoded: tf.Tensor, image: tfds.features.Image) -> tf.Tensor:
-    """The image of a record, of the shape and dtype that its data set declares.
-
-    TFDS reads an animation, as in GIF and WebP files, as several images, and does not
-    check the declared size.
-
-    Args:
-      encoded: scalar string.
-      image: the declaration.
-    """
-    if image.np_dtype == np.float32:  # in the bytes of a PNG
-        return tf.ensure_shape(image.decode_example(encoded), image.shape)
-    pixels = tf.io.decode_image(
-        encoded, image.shape[-1], tf.as_dtype(image.np_dtype), expand_animations=False
-    )
-    return tf.ensure_shape(pixels, image.shape)
-
-
 def checked_label(label: tf.Tensor, num_classes: int, *, first: int = 0) -> tf.Tensor:
     """The label as int32; fails if it is out of range, which losses on GPUs do not.
 
@@ -292,12 +237,37 @@ def _of_example(number: int, place: str, examples: Sequence[Records]) -> str:
     records = next(
         (r for r in examples if r.by_number and r.path and r.path in place), examples[0]
     )
-    assert records.by_number
-    if reason := damage.reason_of(records.by_number, records.decode, number):
-        place = f"{place}: {reason}"
+    faults = records.faults([number]) or [place]
+    return Problem("", None, *_without(faults[0], 1)).sentence()
+
+
+def check_some(records: Records, most: int) -> None:
+    """Reads a few records before the first step, which are spread over the split.
+
+    Args:
+      records: that are read by their numbers.
+      most: how many may be damaged.
+
+    Raises:
+      ValueError: more of them are.
+    """
+    numbers = np.linspace(0, records.num_examples - 1, _CHECKED).astype(int)
+    faults = records.faults(np.unique(numbers).tolist())
+    if len(faults) > most:
+        raise SettingError(Problem("", None, *_without(faults[0], len(faults))))
+
+
+def _without(fault: str, count: int) -> tuple[str, str]:
+    """The error about a damaged example, and what to do.
+
+    Args:
+      fault: where it is, and what is wrong.
+      count: damaged examples that are known.
+    """
     return (
-        f"the data set is damaged ({place}): put that file back as it was, or go on "
-        "without it by --max_damaged_examples=1"
+        f"the data set is damaged ({fault})",
+        "put that file back as it was, or go on without it by "
+        f"`max_damaged_examples={count}`",
     )
 
 
@@ -314,68 +284,3 @@ def permutation(n: int, seed: tf.Tensor) -> tf.Tensor:
     """The numbers 0..n-1 in an order that depends on `seed`, int64 [2]."""
     keys = tf.random.stateless_uniform([n], seed, minval=None, dtype=tf.int64)
     return tf.argsort(keys)
-
-
-def read_tfds(files: Sequence[Any], seed: tf.Tensor | None) -> tf.data.Dataset:
-    """Serialized examples of TFDS `FileInstruction`s, several files interleaved.
-
-    Args:
-      files: of a split.
-      seed: int64 [2], of the order of the files; None for their own.
-    """
-    columns = (
-        tf.constant([os.fspath(file.filename) for file in files]),
-        tf.constant([file.skip for file in files], tf.int64),
-        tf.constant([file.take for file in files], tf.int64),
-    )
-    if seed is not None:
-        order = permutation(len(files), seed)
-        columns = tuple(tf.gather(column, order) for column in columns)
-
-    @tf.autograph.experimental.do_not_convert
-    def read_one(
-        filename: tf.Tensor, skip: tf.Tensor, take: tf.Tensor
-    ) -> tf.data.Dataset:
-        return tf.data.TFRecordDataset(filename).skip(skip).take(take)
-
-    return tf.data.Dataset.from_tensor_slices(columns).interleave(
-        read_one,
-        cycle_length=min(len(files), _FILES_AT_ONCE),
-        block_length=_RECORDS_IN_A_ROW,
-        num_parallel_calls=tf.data.AUTOTUNE,
-        deterministic=True,
-    )
-
-
-def read_batches(
-    files: Sequence[Any], features: tfds.features.FeaturesDict
-) -> Iterator[dict[str, np.ndarray]]:
-    """Reads a split of a TFDS data set at once, in a session of its own.
-
-    Args:
-      files: of the split, as for `read_tfds`.
-      features: the features of an example to read.
-
-    Yields:
-      name of the feature -> its values in the next examples, in order.
-
-    Raises:
-      ValueError: a file is missing, or a record is damaged.
-    """
-
-    @tf.autograph.experimental.do_not_convert
-    def decode(record: tf.Tensor) -> dict[str, tf.Tensor]:
-        return features.deserialize_example(record)
-
-    with reading_session() as session:
-        examples = read_tfds(files, None).map(decode).batch(1024)
-        following = v1.data.make_one_shot_iterator(examples).get_next()
-        while True:
-            try:
-                yield session.run(following)
-            except tf.errors.OutOfRangeError:
-                return
-            except tf.errors.OpError as error:
-                fault = damage.first(files, decode) or cause(error)
-                folder = os.path.dirname(files[0].filename)
-                raise ValueError(damaged(fault, [folder])) from error

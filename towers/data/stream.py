@@ -116,9 +116,15 @@ class Stream:
         """
         if self.in_memory:
             return self._gathered(share, position)
-        if self.records.by_number:
-            return self._numbered(share, position)
-        return self._decoded(share, position)
+        if not self.records.by_number:
+            return self._decoded(share, position)
+        numbered, since = self._numbered(share, position), self.records.numbered_since
+        if share.order is None or since == order.PERMUTED:
+            return numbered
+        old = self._decoded(share, position)
+        if self.max_damaged:  # examples have weights
+            old = old.map(_plain(lambda *rows: (*rows, tf.ones([share.count]))))
+        return _of_version(old, numbered, share.order < since)
 
     def _gathered(self, share: HostShare, position: tf.Tensor) -> tf.data.Dataset:
         """Gathers rows of decoded images, which are kept in a variable."""
@@ -152,11 +158,9 @@ class Stream:
         steps = tf.data.Dataset.range(tf.int64.max).map(of_step)
         if not self.shuffle or share.order is None:
             return steps
-        # Only a run that continues from an old checkpoint makes a permutation.
         permuted = self._epochs(position, self._permuted)
         permuted = permuted.batch(share.step, drop_remainder=True).map(of_host)
-        all_or_none = tf.where(tf.equal(share.order, order.PERMUTED), -1, 0)
-        return permuted.take(tf.cast(all_or_none, tf.int64)).concatenate(steps)
+        return _of_version(permuted, steps, tf.equal(share.order, order.PERMUTED))
 
     def _rows(self) -> tuple[tf.Tensor, tf.Tensor]:
         """All images and labels, in their own order."""
@@ -285,6 +289,14 @@ class Stream:
             draws = example_uniform((count, DRAWS), seed=self.seed, first=first)
             features = self.preprocessing.training(images, self.shape, draws)
         return tf.ensure_shape(features, (count, *self.shape))
+
+
+def _of_version(
+    old: tf.data.Dataset, new: tf.data.Dataset, is_old: tf.Tensor
+) -> tf.data.Dataset:
+    """The new dataset; the old one in a run that continues from an old checkpoint."""
+    count = tf.where(is_old, tf.constant(-1, tf.int64), 0)  # all, or none
+    return old.take(count).concatenate(new)
 
 
 def indices_of_step(

@@ -12,13 +12,13 @@ import pathlib
 import re
 import shutil
 import urllib.parse
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import tensorflow_datasets as tfds
 
 from flags.problem import wrong_setting
-from towers.data import catalog, folders, records
+from towers.data import catalog, folders, tfds_records
 
 
 class FileRange(NamedTuple):
@@ -42,10 +42,10 @@ Splits = Callable[[str], FileRange | None]
 # The One Billion Word Benchmark: split -> the folder and the names of its shards.  The
 # first of those held out is the test set (Jozefowicz et al. 2016).
 _LM1B = {
-    "train": ("training-monolingual.tokenized.shuffled", r"news\.en-\d+-of-\d+"),
+    "train": ("training-monolingual.tokenized.shuffled", r"news\.en-(\d+)-of-(\d+)"),
     "validation": (
         "heldout-monolingual.tokenized.shuffled",
-        r"news\.en\.heldout-(?!0+-)\d+-of-\d+",
+        r"news\.en\.heldout-(?!0+-)(\d+)-of-(\d+)",
     ),
     "test": (
         "heldout-monolingual.tokenized.shuffled",
@@ -156,11 +156,15 @@ def _lm1b(path: pathlib.Path) -> Splits:
         if wanted not in _LM1B:
             return None
         inside, pattern = _LM1B[wanted]
-        shards = [
-            file
-            for file in sorted((path / inside).iterdir())
-            if re.fullmatch(pattern, file.name)
-        ]
+        if not (path / inside).is_dir():
+            return None
+        names = sorted(os.listdir(path / inside))
+        matches = [match for n in names if (match := re.fullmatch(pattern, n))]
+        if not matches:
+            return None
+        if wanted != "test":
+            _check_shards(path, matches)
+        shards = [path / inside / match.string for match in matches]
         whole = folders.derived(path) / f"{wanted}.txt"
         size = sum(shard.stat().st_size for shard in shards)
         if not whole.exists() or whole.stat().st_size != size:
@@ -173,6 +177,31 @@ def _lm1b(path: pathlib.Path) -> Splits:
         return _whole(whole)
 
     return split
+
+
+def _check_shards(path: pathlib.Path, matches: Sequence[re.Match[str]]) -> None:
+    """Checks that no shard is missing.
+
+    Of the training, shard 0 is what is held out; of that, it is the test set.
+
+    Args:
+      path: of the benchmark.
+      matches: of the names of shards; the groups are its number and how many there are.
+
+    Raises:
+      ValueError: one is.
+    """
+    first, total = matches[0], int(matches[0][2])
+    lacking = sorted(set(range(1, total)) - {int(match[1]) for match in matches})
+    if lacking:
+        begin, width = first.string[: first.start(1)], len(first[2])
+        raise wrong_setting(
+            "data_name",
+            path,
+            f"{begin}{lacking[0]:0{width}d}-of-{first[2]} is missing: "
+            f"{len(lacking)} of {total - 1} files",
+            "copy them there",
+        )
 
 
 def _has_word(file_name: str, split: str) -> bool:
@@ -219,7 +248,9 @@ def _tfds(name: str, data_dir: str) -> Texts:
             raise wrong_setting(
                 "data_name", name, f"there is no text in split {wanted}"
             )
-        path = catalog.cache(builder) / f"{urllib.parse.quote(wanted, safe='')}.txt"
+        path = (
+            tfds_records.cache(builder) / f"{urllib.parse.quote(wanted, safe='')}.txt"
+        )
         if not path.exists():
             feature = {key: builder.info.features[key]}
             _write(path, files, tfds.features.FeaturesDict(feature))
@@ -251,7 +282,7 @@ def _write(
     partial = path.with_name(f"{path.name}.{os.getpid()}")
     with open(partial, "wb") as file:
         between = b""
-        for batch in records.read_batches(files, features):
+        for batch in tfds_records.read_batches(files, features):
             (texts,) = batch.values()
             file.write(between + b"\n".join(texts))
             between = b"\n"

@@ -42,7 +42,7 @@ def create_counters(device: str) -> Counters:
         with graph_names.variable_scope():
             position, version = (
                 v1.get_variable(name, initializer=np.int64(value), trainable=False)
-                for name, value in (("position", 0), (order.NAME, order.KEYED))
+                for name, value in (("position", 0), (order.NAME, order.NEWEST))
             )
         global_step = v1.train.create_global_step()
         with v1.name_scope(graph_names.READ):
