@@ -15,7 +15,7 @@ LAYOUTS: dict[str, tuple[str, dict[str, str]]] = {
     "tfrecords": ("images", {"data_name": "imagenet"}),
     "folders": ("images", {}),
     "tfds": ("images", {"data_name": "imagenet2012"}),
-    "cifar10": ("images", {"input_preprocessor": "tf_cnn_benchmarks_cifar"}),
+    "cifar10": ("images", {"input_preprocessor": "imagenet"}),
     "cifar100_binary": ("images", {"input_preprocessor": "tf_cnn_benchmarks"}),
     "ptb": ("tokens", {}),
     "lm1b": ("tokens", {}),
