@@ -104,7 +104,7 @@ def _index(builder: tfds.core.DatasetBuilder, split: Any) -> RecordIndex:
     cuts = [(file.skip, file.take) for file in files]
     try:
         return RecordIndex(names, cuts, kept=os.fspath(cache(builder) / KEPT))
-    except ValueError as error:
+    except (OSError, ValueError) as error:
         raise ValueError(damaged(str(error), [os.fspath(builder.data_path)])) from error
 
 
