@@ -78,7 +78,7 @@ def _adds_neighbours(right: tf.Tensor) -> bool:
         return False
     band = tf.get_static_value(right)
     return band is not None and bool(
-        np.isin(band, (0, 1)).all() and band.diagonal().all()
+        band[0, 0] and np.isin(band, (0, band[0, 0])).all()
     )
 
 

@@ -148,7 +148,7 @@ def _lrn(op: tf.Operation, dy: tf.Tensor) -> tf.Tensor:
 def _lrn_on_cpu(op: tf.Operation, dy: tf.Tensor) -> tf.Tensor:
     """The gradient of the input, with y = x * (bias + alpha * sum of x**2) ** -beta.
 
-    Sums over neighbouring channels are products with a band of ones.
+    Sums over neighbouring channels are products with a band of equal numbers.
     """
     x, y = op.inputs[0], op.outputs[0]
     if x.dtype != tf.float32:
@@ -156,19 +156,22 @@ def _lrn_on_cpu(op: tf.Operation, dy: tf.Tensor) -> tf.Tensor:
     radius, bias, alpha, beta = map(op.get_attr, _LRN_OPTIONS)
     channels = np.arange(x.shape[3])
     is_near = np.abs(channels[:, None] - channels) <= radius
-    band = tf.constant(is_near, x.dtype)
 
-    def sums(values: tf.Tensor) -> tf.Tensor:
+    def sums(factor: float, values: tf.Tensor) -> tf.Tensor:
         rows = tf.reshape(values, [-1, len(channels)])
-        return tf.reshape(tf.matmul(rows, band), [-1, *x.shape[1:]])
+        sums = tf.matmul(rows, tf.constant(factor * is_near, x.dtype))
+        return tf.reshape(sums, [-1, *x.shape[1:]])
 
-    base = bias + alpha * sums(x * x)
+    base = bias + sums(alpha, x * x)
+    by_neighbours = x * sums(2 * alpha * beta, dy * y / base)
+    with tf.control_dependencies([by_neighbours]):  # one after another: less memory
+        base = tf.identity(base)
     if beta == 0.75:  # of all published networks; TensorFlow's power is slow
         root = tf.math.rsqrt(base)
         power = root * tf.sqrt(root)
     else:
         power = base**-beta
-    return dy * power - 2 * alpha * beta * x * sums(dy * y / base)
+    return dy * power - by_neighbours
 
 
 @tf.RegisterGradient(_LRN_GRAD)
