@@ -70,6 +70,12 @@ class ClusterFlags:
         "ends with an error",
         must=AT_LEAST_1,
     )
+    stop_grace_secs: int = field(
+        30,
+        "seconds that a ps or worker still serves after SIGTERM or another signal, so "
+        "that the controller, which may have got it too, can save and end all tasks",
+        must=AT_LEAST_0,
+    )
 
     @property
     def local_tasks(self) -> dict[str, int] | None:

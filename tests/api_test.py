@@ -224,16 +224,24 @@ class CallsTest(parameterized.TestCase):
         data = from_arrays(*_rows(1))
         settings = {"train_dir": pathlib.Path(self.folder), "batch_size": 16}
 
-        def interrupt():
-            while tf.train.latest_checkpoint(self.folder) is None:
+        def interrupt(number, before):
+            while tf.train.latest_checkpoint(self.folder) == before:
                 time.sleep(0.02)
-            os.kill(os.getpid(), signal.SIGINT)
+            os.kill(os.getpid(), number)
 
-        thread = threading.Thread(target=interrupt, daemon=True)
-        thread.start()
-        with self.assertRaises(KeyboardInterrupt):
-            _fit(data, num_batches=10**6, save_model_steps=3, **settings)
-        thread.join()
+        for number, kind in (
+            (signal.SIGINT, KeyboardInterrupt),
+            (signal.SIGTERM, SystemExit),
+        ):
+            given = (number, tf.train.latest_checkpoint(self.folder))
+            thread = threading.Thread(target=interrupt, args=given, daemon=True)
+            thread.start()
+            with self.assertRaises(kind) as caught:
+                _fit(data, num_batches=10**6, save_model_steps=3, **settings)
+            thread.join()
+            # Python ends with 130 only after KeyboardInterrupt itself.
+            self.assertIs(type(caught.exception), kind)
+        self.assertEqual(caught.exception.code, 143)
         step = _saved(self.folder)["global_step"]
         self.assertGreaterEqual(step, 3)
         self.assertEqual(_fit(data, num_batches=step + 2, **settings).step, step + 2)

@@ -31,7 +31,7 @@ _OTHERS = {
     *("flagfile", "tf_cnn_python"),
     *("seconds", "picture"),
     *("cases", "parts", "rounds", "systems", "images", "towers"),  # flags of benchmarks
-    *("same_command", "resume", "out"),
+    *("same_command", "resume", "out", "ends"),
     *("tf_cnn_benchmarks", "settings", "estimates"),
     *("distortions", "single", "index", "port"),
     "processes",  # gone; the changelog names it

@@ -10,6 +10,9 @@ import os
 import queue
 import re
 import signal
+import socket
+import threading
+import time
 from unittest import mock
 
 import tensorflow as tf
@@ -203,14 +206,82 @@ class ExitStatusesTest(digit_runs.Runs):
         look = _sending(number, lambda *args, **kwargs: "")
         with mock.patch.object(messages, "silence", look), interrupts.raised():
             status = server.await_dismissal(
-                *(queue.SimpleQueue(), spec),
-                **dict(stall_secs=0.1, wait_secs=9, console=lines.append),
+                queue.SimpleQueue(), spec, server.Patience(0.1, 9, 0), lines.append
             )
         self.assertEqual(status, 128 + number)
         self.assertRegex(lines[0], f"^ps 0: stopped by {number.name} before training")
         with mock.patch.object(server, "start", _sending(number, server.start)):
             status, said = self._main(*_HOSTS, "--job_name=worker", *_SMALL)
         self.assertEqual(status, 128 + number, said)
+
+    def _grace(self, act, grace=60.0):
+        """The status and lines of a task that gets a signal, and then `act`."""
+        statuses = queue.SimpleQueue()
+        with socket.create_server(("127.0.0.1", 0)) as listening:
+            address = f"127.0.0.1:{listening.getsockname()[1]}"
+            spec = cluster_spec.from_hosts(
+                "ps", 0, ps=["p:1"], workers=["w:1"], controller=address
+            )
+            lines, signals = [], [_TERM]
+
+            def say(line):
+                lines.append(line)
+                if len(lines) == 1:
+                    threading.Thread(target=act, args=(statuses, listening)).start()
+
+            def look(*args, **kwargs):
+                while signals:
+                    os.kill(os.getpid(), signals.pop())
+                return ""
+
+            with (
+                mock.patch.object(messages, "silence", look),
+                mock.patch.object(interrupts, "ECHO_SECONDS", 0.0),
+                mock.patch.object(server, "_GONE_SECONDS", 0.2),
+                interrupts.raised(),
+            ):
+                patience = server.Patience(0.1, 90, grace)
+                status = server.await_dismissal(statuses, spec, patience, say)
+        return status, lines
+
+    def test_a_task_serves_after_a_signal_until_the_controller_has_saved(self):
+        for given in (143, 130, 0):  # 0: it had come to the end anyway
+            status, lines = self._grace(lambda statuses, _, n=given: statuses.put(n))
+            self.assertEqual(status, given)
+            self.assertLen(lines, 1)
+            self.assertRegex(lines[0], r"^ps 0: SIGTERM came; it serves 60 s more at m")
+
+    def test_a_task_ends_after_a_signal_though_nobody_dismisses_it(self):
+        def again(*_):
+            os.kill(os.getpid(), _TERM)
+
+        def leave(_, listening):
+            listening.close()
+
+        def nothing(*_):
+            pass
+
+        for act, grace, least in (
+            (again, 60.0, 0.0),
+            (leave, 60.0, 0.2),
+            (nothing, 0.3, 0.3),
+        ):
+            begun = time.monotonic()
+            status, lines = self._grace(act, grace)
+            self.assertEqual(status, 143)
+            self.assertRegex(lines[-1], "^ps 0: stopped by SIGTERM before training")
+            self.assertBetween(time.monotonic() - begun, least, 30.0)
+
+    def test_what_could_not_be_saved_is_said(self):
+        stopped = interrupts.Interrupted(_TERM, "lost ps 0 at p:1: gone")
+        with mock.patch.object(run, "train", side_effect=stopped):
+            status, lines = self._train()
+        self.assertEqual(status, 143)
+        self.assertEqual(
+            lines[-1],
+            "Stopped by SIGTERM: the last steps could not be saved (lost ps 0 at p:1: "
+            "gone); nothing was saved; the same command begins anew.",
+        )
 
     def test_tasks_leave_with_the_status_of_the_controller(self):
         for error, status in (

@@ -13,6 +13,7 @@ once for a whole process, such as its threads: the caller decides that.
 
 import contextlib
 import os
+import signal
 import sys
 from collections.abc import Iterator
 from typing import Any
@@ -70,7 +71,8 @@ def fit(
     Raises:
       ValueError: a setting is wrong, model and data do not fit, or a callback failed.
       towers.callbacks.base.TrainingError: the run had to stop.
-      KeyboardInterrupt: it was interrupted; what `train_dir` has is whole.
+      KeyboardInterrupt: SIGINT came; what `train_dir` has is whole.
+      SystemExit: another signal came, as SIGTERM; with 128 + its number.
     """
     if isinstance(callbacks, str):
         settings, callbacks = {**settings, "callbacks": callbacks}, ()
@@ -82,9 +84,8 @@ def fit(
         output_paths.held(f"train_dir={directory}", directory) as lock,
     ):
         console = Console(sys.stdout, in_python)
-        status = run.train(plan, console, lock=lock, ended=results.append)
-    if status:
-        raise Interrupted(status - 128)
+        if status := run.train(plan, console, lock=lock, ended=results.append):
+            raise Interrupted(status - 128)
     return results[-1]
 
 
@@ -214,11 +215,19 @@ def _plain(value: Any) -> Any:
 def _explained(plan: Plan) -> Iterator[None]:
     """Turns errors of TensorFlow that users can mend into a sentence.
 
+    A signal ends a program that does not catch it as in other programs, with 128 + its
+    number.  Python does that for KeyboardInterrupt only if it is no subclass.
+
     Raises:
-      ValueError: there was one.
+      ValueError: there was such an error.
+      KeyboardInterrupt, SystemExit: as in `fit`.
     """
     try:
         yield
+    except Interrupted as stopped:
+        if stopped.status == 128 + signal.SIGINT:
+            raise KeyboardInterrupt(*stopped.args) from None
+        raise SystemExit(stopped.status) from None
     except tf.errors.OpError as error:
         sources = [s for s in (plan.source, plan.eval_source) if s is not None]
         if damage := inputs.explain(error, *sources):

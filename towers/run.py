@@ -17,7 +17,6 @@ from towers.callbacks.user_callbacks import CallbackError
 from towers.checkpoints import checkpoint, run_status
 from towers.cluster.sessions import Local, Sessions, session_config
 from towers.errors import crash
-from towers.errors.interrupts import Interrupted
 from towers.errors.lock import Lock
 from towers.evaluation import evaluator
 from towers.planning import Plan
@@ -69,7 +68,8 @@ def train(
       ValueError: model and data, or model and checkpoint, do not fit, or the mode does
         not take the mean of gradients.
       TrainingError, output_paths.OutputError: the run had to stop.
-      Interrupted: a signal ended it before the first step, or while it waited.
+      Interrupted: a signal ended it before the first step, or while it waited, or it
+        could not save.
     """
     with StopOnSignal() as stop, console.during(stop.reader_left):
         with stop.at_once():
@@ -78,11 +78,7 @@ def train(
             )
             training = _Training(run, sessions, stop, ended)
         resumes = plan.config.output.train_dir
-        status = sessions.keep(training.attempt, stop, resumes=bool(resumes))
-        if status is None:
-            assert stop.received is not None  # only a signal ends it before a step
-            raise Interrupted(stop.received)
-        return status
+        return sessions.keep(training.attempt, stop, resumes=bool(resumes))
 
 
 class _Training:

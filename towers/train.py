@@ -75,6 +75,8 @@ def _stopped(error: interrupts.Interrupted, command: CommandLine | None) -> int:
         left = f"the last checkpoint is {latest}; the same command goes on from there"
     else:
         left = "nothing was saved; the same command begins anew"
+    if error.unsaved:
+        left = f"the last steps could not be saved ({error.unsaved}); {left}"
     collected.say(f"Stopped by {error.name}: {left}.")
     return error.status
 
@@ -188,11 +190,7 @@ def _follow(command: CommandLine, console: Console) -> int:
 
     threading.Thread(target=work, daemon=True).start()
     return server.await_dismissal(
-        statuses,
-        spec,
-        stall_secs=command.config.cluster.stall_secs,
-        wait_secs=command.config.cluster.wait_secs,
-        console=console,
+        statuses, spec, server.Patience.of(command.config.cluster), console
     )
 
 
@@ -207,9 +205,8 @@ def _serve(command: CommandLine, console: Console) -> int:
     return server.serve(
         spec,
         placement.server_config(where, spec.me, session_config(where, devices)),
-        stall_secs=command.config.cluster.stall_secs,
-        wait_secs=command.config.cluster.wait_secs,
-        console=console,
+        server.Patience.of(command.config.cluster),
+        console,
     )
 
 

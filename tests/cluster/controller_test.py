@@ -14,7 +14,15 @@ import tensorflow as tf
 from absl.testing import parameterized
 
 from tests import fake_tasks
-from towers.cluster import controller, messages, open_ports, ports, server, watchdog
+from towers.cluster import (
+    controller,
+    messages,
+    open_ports,
+    ports,
+    server,
+    watchdog,
+)
+from towers.errors.interrupts import Interrupted
 from towers.layout import cluster_spec
 
 v1 = tf.compat.v1
@@ -162,12 +170,30 @@ class ControllerTest(parameterized.TestCase):
         self.assertLessEqual(max(self.tasks.looked), 0.5)
         self.tasks.looked.clear()
         self.sessions.dismiss(1)
-        self.assertEqual(sorted(self.tasks.looked), [0.5, 5.0, 5.0])
+        self.assertEqual(sorted(self.tasks.looked), [0.5, 20.0, 20.0])
 
     def test_a_signal_ends_the_waiting(self):
         self.tasks.silent = {_SPEC.servers[0]: "nothing answers there"}
         self.stop.received = 15
-        self.assertIsNone(self.keep(0))
+        with self.assertRaisesRegex(Interrupted, "SIGTERM") as caught:
+            self.keep(0)
+        self.assertEqual(caught.exception.unsaved, "")
+
+    @parameterized.parameters(True, False)
+    def test_a_loss_after_a_signal_ends_the_run_and_says_that_nothing_is_saved(
+        self, resumes
+    ):
+        lost = self.lose(1, tf.errors.UnavailableError(None, None, "Socket closed"))
+
+        def stopped():
+            self.stop.received = 15
+            return lost()
+
+        with self.assertRaises(Interrupted) as caught:
+            self.keep(stopped, 0, resumes=resumes)
+        self.assertEqual(caught.exception.status, 143)
+        said = "lost worker 1 at w1:1: it was started anew"
+        self.assertEqual(caught.exception.unsaved, said)
 
     def test_a_second_signal_ends_a_call_that_hangs(self):
         with tf.Graph().as_default() as graph:
@@ -179,7 +205,12 @@ class ControllerTest(parameterized.TestCase):
             with self.sessions.open(graph, v1.ConfigProto()) as session:
                 session.run(get)
 
-        self.assertIsNone(self.sessions.keep(attempt, self.stop, resumes=False))
+        with self.assertRaises(Interrupted) as caught:
+            self.sessions.keep(attempt, self.stop, resumes=False)
+        said = "a second signal ended the step"
+        self.assertEqual(
+            (caught.exception.status, caught.exception.unsaved), (143, said)
+        )
         self.assertRegex(
             self.lines[-1],
             r"^No step for \d+ s, though every task answers; a second signal ends the "

@@ -1,11 +1,13 @@
 """The answers of other tasks are read; `server_test` has tasks that answer."""
 
+import itertools
+import time
 from unittest import mock
 
 import tensorflow as tf
 from absl.testing import absltest, parameterized
 
-from towers.cluster import messages
+from towers.cluster import messages, ports
 from towers.layout import cluster_spec
 
 _SPEC = cluster_spec.from_hosts(
@@ -50,6 +52,34 @@ class SilenceTest(parameterized.TestCase):
     def test_says_why_nothing_is_answered(self, answer, reason):
         with _answers(answer):
             self.assertEqual(messages.silence(_SPEC, _PS, seconds=1), reason)
+
+
+class DismissTest(absltest.TestCase):
+    def _dismiss(self, answers, refusals, seconds=60.0):
+        """How often a task is told to exit."""
+        with (
+            mock.patch.object(messages, "_call", side_effect=answers) as call,
+            mock.patch.object(messages, "_EXIT_SECONDS", 0.1),
+            mock.patch.object(ports, "refusal", mock.Mock(side_effect=refusals)),
+        ):
+            messages.dismiss(_SPEC, _PS, status=3, seconds=seconds)
+        return call.call_count
+
+    def test_is_repeated_until_the_port_is_closed(self):
+        stuck = messages.NoAnswerError("nothing was answered")
+        self.assertEqual(self._dismiss([None], [None, "refused"]), 1)
+        for answer in (stuck, None):  # it may not come, and may not be obeyed
+            open_ports = [None] * 2
+            with mock.patch.object(messages, "_PORT_SECONDS", 0.1):
+                refusals = [*open_ports, *open_ports, "refused"]
+                self.assertEqual(self._dismiss([answer, stuck, None], refusals), 3)
+
+    def test_is_not_repeated_for_ever(self):
+        stuck = messages.NoAnswerError("nothing was answered")
+        begun = time.monotonic()
+        told = self._dismiss(itertools.repeat(stuck), itertools.repeat(None), 0.5)
+        self.assertBetween(told, 2, 6)
+        self.assertBetween(time.monotonic() - begun, 0.5, 30.0)
 
 
 class LeaderTest(absltest.TestCase):

@@ -53,14 +53,14 @@ def strange():  # a task of another cluster, and of another TensorFlow
     hosts = dict(ps=[], workers=workers, controller="127.0.0.1:1")
     server.serve(
         cluster_spec.from_hosts("worker", 6, **hosts), config,
-        stall_secs=60, wait_secs=60, console=lambda line: None)
+        server.Patience(60, 60, 0), lambda line: None)
 right, tf.__version__ = tf.__version__, "1.15.0"
 threading.Thread(target=strange, daemon=True).start()
 lines, left = [], []
 def serve():
     left.append(
         server.serve(
-            spec("worker"), config, stall_secs=60, wait_secs=60, console=lines.append)
+            spec("worker"), config, server.Patience(60, 60, 0), lines.append)
     )
 target = server.start(spec("chief"), config).target
 facts = {"reasons": {}}
@@ -106,7 +106,7 @@ class Interrupted:
         raise KeyboardInterrupt
 said = []
 facts["interrupted"] = server.await_dismissal(
-    Interrupted(), spec("chief"), stall_secs=2, wait_secs=2, console=said.append
+    Interrupted(), spec("chief"), server.Patience(2, 2, 0), said.append
 ), said
 facts |= {"left": left, "lines": lines, "version": tf.__version__}
 facts["spec"] = spec("chief").as_dict()
@@ -193,7 +193,7 @@ class ServerTest(absltest.TestCase):
         lines = []
         with mock.patch.object(messages, "silence", look):
             status = server.await_dismissal(
-                statuses, spec, stall_secs=0.1, wait_secs=0.1, console=lines.append
+                statuses, spec, server.Patience(0.1, 0.1, 0), lines.append
             )
         self.assertEqual((status, ends), (5, []))
         left.set()

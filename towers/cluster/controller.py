@@ -25,7 +25,8 @@ from towers.layout.cluster_spec import ClusterSpec, Task
 
 v1 = tf.compat.v1
 
-_FAREWELL_SECONDS = 0.5  # to dismiss a task that was given up
+# To dismiss a task; one that was given up.
+_DISMISSAL_SECONDS, _FAREWELL_SECONDS = 20.0, 0.5
 _QUIET_SECONDS = 5.0  # of waiting before a line is printed
 _LEAVE_LOST_SECONDS = 0.5
 _BEAT_SECONDS = 30.0  # between two polls of tasks that no call reaches, at most
@@ -123,28 +124,29 @@ class Controller:
         finally:
             session.leave(seconds)
 
-    def keep(
-        self, attempt: Callable[[], int], stop: Stop, *, resumes: bool
-    ) -> int | None:
-        """Repeats the attempt until it succeeds; returns None if a signal came first.
+    def keep(self, attempt: Callable[[], int], stop: Stop, *, resumes: bool) -> int:
+        """Repeats the attempt until it succeeds; returns its result.
 
         Raises:
+          Interrupted: a signal came, and no attempt is under way.
           messages.ClusterError: a task is wrong, or does not come back, or nothing
             was saved.
         """
         self._stopping = lambda: stop.received is not None
         self._resumes = resumes
+        unsaved = ""
         while True:
             self._gather(stop)
             if stop.received is not None:
-                return None
+                raise Interrupted(stop.received, unsaved)
             begun = time.monotonic()
             try:
                 with self._listening(stop):
                     return attempt()
             except Exception as error:
                 if stop.insisted and isinstance(error, StallError):
-                    return None
+                    assert stop.received is not None
+                    raise Interrupted(stop.received, str(error)) from error
                 if time.monotonic() - begun > self._stall_secs:
                     self._unexplained = 0  # the attempt took steps
                 lost = self._what_was_lost(error)
@@ -152,6 +154,9 @@ class Controller:
                     raise
                 if lost != _SWALLOWED:
                     self._losses, self._swallowed = self._losses + 1, 0
+                unsaved = f"lost {lost}"
+                if stop.received is not None:
+                    continue
                 if not resumes:
                     raise messages.ClusterError(
                         f"lost {lost}; without a --train_dir there is nothing to go on "
@@ -168,7 +173,7 @@ class Controller:
 
         def tell(task: Task) -> None:
             given_up = task in self._given_up
-            seconds = _FAREWELL_SECONDS if given_up else ANSWER_SECONDS
+            seconds = _FAREWELL_SECONDS if given_up else _DISMISSAL_SECONDS
             if given_up or self._roll_call.is_ours(task):
                 messages.dismiss(self._spec, task, status=status, seconds=seconds)
 
@@ -192,7 +197,7 @@ class Controller:
 
             def lost() -> list[str]:
                 if stop.insisted and self._hinted:
-                    return ["nothing: a second signal ends the call"]
+                    return ["a second signal ended the step"]
                 if stop.received is not None or not (lines.broken() or anew.is_set()):
                     return []
                 return list(self._roll_call.absent().values())

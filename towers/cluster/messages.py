@@ -26,6 +26,9 @@ v1 = tf.compat.v1
 _HELLO, _DISMISSAL = "towers_hello", "towers_dismissal"
 _NOBODY = filter_of(Task("nobody", 0))  # excludes all tasks but a session's master
 _CLOSE_SECONDS = 2.0  # to close a session
+# Of a dismissal: to answer one call, to exit after it, and between two looks at the
+# port.
+_DISMISSAL_SECONDS, _EXIT_SECONDS, _PORT_SECONDS = 3.0, 2.0, 0.05
 
 
 class ClusterError(RuntimeError):
@@ -126,13 +129,39 @@ def silence(spec: ClusterSpec, task: Task, *, seconds: float) -> str:
 
 
 def dismiss(spec: ClusterSpec, task: Task, *, status: int, seconds: float) -> None:
-    """Tells a task to exit with a status; does nothing if it is gone."""
-    with tf.Graph().as_default() as graph, tf.device(device("CPU", 0, task)):
-        enqueue = _dismissals().enqueue(status)
-    try:
-        _call(spec, task, graph=graph, fetch=enqueue, seconds=seconds)
-    except (tf.errors.OpError, NoAnswerError):
-        pass
+    """Tells a task to exit with a status, and again until its port is closed.
+
+    One call is not enough: it may get stuck, for example behind the end of a session
+    that used the task.
+
+    Args:
+      spec: the cluster.
+      task: to tell.
+      status: its exit status.
+      seconds: after which a task that stays is left alone.
+    """
+    until = time.monotonic() + seconds
+    while (left := until - time.monotonic()) > 0:
+        # A new graph each time: a call that is stuck may hold the lock of the last one.
+        with tf.Graph().as_default() as graph, tf.device(device("CPU", 0, task)):
+            enqueue = _dismissals().enqueue(status)
+        try:
+            patience = min(_DISMISSAL_SECONDS, left)
+            _call(spec, task, graph=graph, fetch=enqueue, seconds=patience)
+        except (tf.errors.OpError, NoAnswerError):
+            pass
+        if _closes(spec.address(task), min(_EXIT_SECONDS, until - time.monotonic())):
+            return
+
+
+def _closes(address: str, seconds: float) -> bool:
+    """Whether the port of an address is or becomes closed in this time."""
+    until = time.monotonic() + seconds
+    while not ports.refusal(address, _EXIT_SECONDS):
+        if time.monotonic() >= until:
+            return False
+        time.sleep(_PORT_SECONDS)
+    return True
 
 
 def differences(spec: ClusterSpec, task: Task, hello: TaskInfo) -> list[str]:

@@ -1,15 +1,18 @@
 """A task's server, which lives until the controller says that training has ended."""
 
 import collections
+import contextlib
 import itertools
 import os
 import queue
 import threading
 import time
 from collections.abc import Callable
+from typing import NamedTuple
 
 import tensorflow as tf
 
+from flags.cluster import ClusterFlags
 from towers.cluster import messages, open_ports, ports
 from towers.errors import interrupts
 from towers.layout.cluster_spec import ClusterSpec
@@ -20,6 +23,28 @@ v1 = tf.compat.v1
 _LOOK_SECONDS = 30.0  # between two polls of the controller, at most
 # Between dismissal and exit, so that the controller can close its session to this task.
 _FAREWELL_SECONDS = 0.3
+# After a signal: between two checks of the controller's port, and how long that port is
+# closed when the controller counts as gone.
+_CHECK_SECONDS, _GONE_SECONDS = 0.5, 5.0
+
+
+class Patience(NamedTuple):
+    """How long a task waits, in seconds.
+
+    Attributes:
+      stall: without an answer, until the controller is named.
+      wait: without a controller, until the task gives up.
+      grace: after a signal, for the controller to save and dismiss the task.
+    """
+
+    stall: float
+    wait: float
+    grace: float
+
+    @classmethod
+    def of(cls, flags: ClusterFlags) -> "Patience":
+        """As the flags say."""
+        return cls(flags.stall_secs, flags.wait_secs, flags.stop_grace_secs)
 
 
 def start(spec: ClusterSpec, config: v1.ConfigProto) -> tf.distribute.Server:
@@ -47,9 +72,7 @@ def start(spec: ClusterSpec, config: v1.ConfigProto) -> tf.distribute.Server:
 def serve(
     spec: ClusterSpec,
     config: v1.ConfigProto,
-    *,
-    stall_secs: float,
-    wait_secs: float,
+    patience: Patience,
     console: Callable[[str], None],
 ) -> int:
     """Serves until the controller says that training has ended.
@@ -57,12 +80,11 @@ def serve(
     Args:
       spec: with this task as `me`.
       config: of the server.
-      stall_secs: time without an answer after which the controller is named.
-      wait_secs: how long to stay without a controller.
+      patience: how long to wait for the controller.
       console: takes lines for the user.
 
     Returns:
-      the exit status that the controller gave, or 1 when it is gone.
+      as `await_dismissal`.
 
     Raises:
       messages.ClusterError: the port is taken.
@@ -72,9 +94,7 @@ def serve(
     console(f"{spec.me} serves at {spec.address(spec.me)}.")
     if line := open_ports.open_ports_warning(spec):
         console(line)
-    return await_dismissal(
-        statuses, spec, stall_secs=stall_secs, wait_secs=wait_secs, console=console
-    )
+    return await_dismissal(statuses, spec, patience, console)
 
 
 def announce(
@@ -116,21 +136,23 @@ def announce(
 def await_dismissal(
     statuses: queue.SimpleQueue[int],
     spec: ClusterSpec,
-    *,
-    stall_secs: float,
-    wait_secs: float,
+    patience: Patience,
     console: Callable[[str], None],
 ) -> int:
-    """Waits until a status comes or the controller is lost; see `serve`.
+    """Waits until a status comes, the controller is lost, or a signal ends the task.
 
     Args:
       statuses: from `announce`.
       spec: with this task as `me`.
-      stall_secs, wait_secs: as in `serve`.
+      patience: how long to wait for the controller.
       console: takes lines for the user.
+
+    Returns:
+      the exit status that the controller gave; 1 when it is gone; 128 + the number of
+      a signal after which no status came.
     """
     # A poll takes as long again if the controller is frozen or just exits.
-    seconds = min(_LOOK_SECONDS, stall_secs / 2, wait_secs / 2)
+    seconds = min(_LOOK_SECONDS, patience.stall / 2, patience.wait / 2)
     over = threading.Event()
 
     def say(line: str) -> None:
@@ -139,7 +161,7 @@ def await_dismissal(
 
     absence = Absence(
         spec,
-        wait_secs=wait_secs,
+        wait_secs=patience.wait,
         look=lambda: messages.silence(spec, spec.controller, seconds=seconds),
         console=say,
     )
@@ -155,16 +177,57 @@ def await_dismissal(
     try:
         status = int(statuses.get())
     except KeyboardInterrupt as error:  # perhaps after hours
+        over.set()
         stopped = interrupts.of(error)
-        console(
-            f"{spec.me}: stopped by {stopped.name} before training ended; started "
-            "again, it takes part again"
+        given = _status_after_signal(
+            stopped.name, statuses, spec, patience, console=console
         )
-        return stopped.status
+        if given is None:
+            console(
+                f"{spec.me}: stopped by {stopped.name} before training ended; started "
+                "again, it takes part again"
+            )
+            return stopped.status
+        status = given
     finally:
         over.set()
-    time.sleep(_FAREWELL_SECONDS)
+    with contextlib.suppress(KeyboardInterrupt):  # it ends in any case
+        time.sleep(_FAREWELL_SECONDS)
     return status
+
+
+def _status_after_signal(
+    name: str,
+    statuses: queue.SimpleQueue[int],
+    spec: ClusterSpec,
+    patience: Patience,
+    *,
+    console: Callable[[str], None],
+) -> int | None:
+    """Serves on after a signal; the status that the controller gives, or None.
+
+    Who stops a whole job sends the signal to all its tasks at once.  The controller
+    then finishes its step and saves, for which it needs the other tasks.
+    """
+    if not patience.grace:
+        return None
+    until = time.monotonic() + patience.grace
+    absence = Absence(spec, wait_secs=_GONE_SECONDS)
+    try:
+        console(
+            f"{spec.me}: {name} came; it serves {patience.grace:.0f} s more at most "
+            "(--stop_grace_secs), so that the controller can save; a second signal "
+            "ends it at once"
+        )
+        while (left := until - time.monotonic()) > 0:
+            try:
+                return int(statuses.get(timeout=min(_CHECK_SECONDS, left)))
+            except queue.Empty:
+                if absence():
+                    return None
+    except KeyboardInterrupt:  # a second signal
+        pass
+    return None
 
 
 class Absence:

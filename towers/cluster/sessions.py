@@ -37,15 +37,17 @@ class Sessions(Protocol):
     ) -> contextlib.AbstractContextManager[v1.Session]:
         """A session on the graph, closed at the end."""
 
-    def keep(
-        self, attempt: Callable[[], int], stop: Stop, *, resumes: bool
-    ) -> int | None:
-        """Repeats the attempt until it succeeds; returns None if a signal came first.
+    def keep(self, attempt: Callable[[], int], stop: Stop, *, resumes: bool) -> int:
+        """Repeats the attempt until it succeeds; returns its result.
 
         Args:
           attempt: to be called; it continues from the last checkpoint, if any.
           stop: set by signals.
           resumes: whether the attempt saves checkpoints.
+
+        Raises:
+          Interrupted: a signal came, and no attempt is under way; if one was lost, it
+            says why its steps are not saved.
         """
 
 

@@ -17,15 +17,19 @@ class Interrupted(KeyboardInterrupt):
 
     Args:
       number: of the signal.
+      unsaved: why the steps since the last checkpoint could not be saved; empty if
+        there is nothing to explain.
 
     Attributes:
       name: of the signal, such as "SIGTERM".
       status: the exit status for the process.
+      unsaved: as the argument.
     """
 
-    def __init__(self, number: int = signal.SIGINT):
+    def __init__(self, number: int = signal.SIGINT, unsaved: str = ""):
         self.name = signal.Signals(number).name
         self.status = 128 + number
+        self.unsaved = unsaved
         super().__init__(f"stopped by {self.name}")
 
 

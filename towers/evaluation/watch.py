@@ -1,5 +1,6 @@
 """Evaluates the checkpoints of a folder, once or as they appear."""
 
+import contextlib
 import signal
 import time
 from collections.abc import Callable
@@ -11,6 +12,7 @@ from towers.callbacks.base import TrainingError
 from towers.checkpoints import checkpoint, run_status
 from towers.cluster.sessions import Local, Sessions, session_config
 from towers.errors import lock
+from towers.errors.interrupts import Interrupted
 from towers.evaluation import evaluator
 from towers.evaluation.saved_variables import SavedVariables
 from towers.planning import Plan
@@ -83,8 +85,10 @@ def evaluate_checkpoints(
                     _wait(interval, lambda: stop.received or lost())
             return 0 if evaluator.step >= 0 and not interval else stop.status
 
-        if sessions.keep(attempt, stop, resumes=True) == 0:
-            return 0
+        # A signal also ends the waiting for lost tasks.
+        with contextlib.suppress(Interrupted):
+            if sessions.keep(attempt, stop, resumes=True) == 0:
+                return 0
         assert stop.received is not None
         done = f"step {evaluator.step}" if evaluator.step >= 0 else "nothing"
         console(

@@ -50,6 +50,9 @@ class Task(NamedTuple):
 
 _CHIEF = Task("chief", 0)
 
+# Settings about other tasks, which a process without them refuses.
+_OF_OTHERS = ("stall_secs", "wait_secs", "stop_grace_secs", "replication")
+
 
 @dataclasses.dataclass(frozen=True)
 class ClusterSpec:
@@ -205,8 +208,7 @@ def find(
 def _check_unused(flags: ClusterFlags) -> None:
     """Refuses settings about other tasks if there are none."""
     for name, default in vars(type(flags)()).items():
-        of_others = name in ("stall_secs", "wait_secs", "replication")
-        if of_others and getattr(flags, name) != default:
+        if name in _OF_OTHERS and getattr(flags, name) != default:
             raise wrong_setting(
                 name,
                 getattr(flags, name),
