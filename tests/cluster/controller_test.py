@@ -15,6 +15,7 @@ from absl.testing import parameterized
 
 from tests import fake_tasks
 from towers.cluster import (
+    connections,
     controller,
     messages,
     open_ports,
@@ -46,7 +47,9 @@ class ControllerTest(parameterized.TestCase):
         self._patch(messages, "fetch_info", self.tasks.ask)
         self._patch(messages, "dismiss", self.tasks.dismiss)
         self._patch(open_ports, "open_ports_warning", lambda spec: "open ports")
+        self._patch(connections, "limit", lambda spec, seconds: None)
         self._patch(controller, "_QUIET_SECONDS", 0.0)
+        self._patch(controller, "_PAUSE_SECONDS", 0.0)
         self.sessions = self._controller(_SPEC)
 
     def _controller(self, spec, stall_secs=0.3):
@@ -144,8 +147,17 @@ class ControllerTest(parameterized.TestCase):
         error = tf.errors.UnavailableError(None, None, "reset")
         self.assertEqual(self.keep(error, error, error, 0), 0)
         self.assertIn("a connection (reset)", self.lines[-1])
+        time.sleep(0.5)  # --wait_secs
         with self.assertRaises(tf.errors.UnavailableError):
             self.keep(error, 0)
+
+    def test_a_broken_connection_is_mended_for_as_long_as_is_waited_for_a_task(self):
+        """Then one more failure ends the run."""
+        self._patch(controller, "_PAUSE_SECONDS", 0.1)
+        error = tf.errors.UnavailableError(None, None, "reset")
+        with self.assertRaises(tf.errors.UnavailableError):
+            self.keep(*[error] * 20, 0)
+        self.assertBetween(len(self.lines), 5, 12)
 
     def test_broken_connections_are_counted_in_a_row(self):
         self.sessions = self._controller(_SPEC, stall_secs=0.01)

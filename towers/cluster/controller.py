@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 
 import tensorflow as tf
 
-from towers.cluster import messages, open_ports, ports, server
+from towers.cluster import connections, messages, open_ports, ports, server
 from towers.cluster.health_check import ANSWER_SECONDS, HealthCheck, in_parallel
 from towers.cluster.sessions import Stop
 from towers.cluster.watchdog import LEAVE_SECONDS, StallError, WatchedSession
@@ -31,7 +31,9 @@ _QUIET_SECONDS = 5.0  # of waiting before a line is printed
 _LEAVE_LOST_SECONDS = 0.5
 _BEAT_SECONDS = 30.0  # between two polls of tasks that no call reaches, at most
 # Failures in a row while every task answers; one after `--stall_secs` starts a new row.
-_LIMIT_UNEXPLAINED = 3
+# After a host vanished, gRPC may use its old address for half a minute more; so there
+# may be more failures within `--wait_secs`, with a pause after each.
+_LIMIT_UNEXPLAINED, _PAUSE_SECONDS = 3, 2.0
 # A host that vanishes leaves waiting operations on the ps tasks, which may take
 # messages for its replacement.  Each attempt gives them one message, and waits twice as
 # long as the one before, because a step may also be that slow.
@@ -81,6 +83,7 @@ class Controller:
         self._console = console
         self._roll_call = HealthCheck(spec, needs)
         self._unexplained = self._losses = self._swallowed = 0
+        self._broken_since = 0.0  # time of the first of the unexplained failures
         self._resumes = self._hinted = False
         self._given_up: set[Task] = set()
         # Tasks that take no part in session calls, so that no call notices their loss.
@@ -88,6 +91,7 @@ class Controller:
         self._lost: Callable[[], list[str]] = list
         self._stopping: Callable[[], bool] = bool
         self.target = server.start(spec, config).target
+        connections.limit(spec, stall_secs)
         if line := open_ports.open_ports_warning(spec):
             console(line)
 
@@ -294,8 +298,14 @@ class Controller:
             self._unexplained = 0
             return "; ".join(reasons.values())
         self._unexplained += 1
+        if self._unexplained == 1:
+            self._broken_since = time.monotonic()
         broken = isinstance(cause, tf.errors.UnavailableError | tf.errors.AbortedError)
-        if broken and self._unexplained <= _LIMIT_UNEXPLAINED:
+        few = self._unexplained <= _LIMIT_UNEXPLAINED
+        if broken and not few:
+            few = time.monotonic() - self._broken_since < self._wait_secs
+            time.sleep(_PAUSE_SECONDS)
+        if broken and few:
             return f"a connection ({explain.reason(cause.message or '')})"
         return ""
 

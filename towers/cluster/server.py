@@ -13,7 +13,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from flags.cluster import ClusterFlags
-from towers.cluster import messages, open_ports, ports
+from towers.cluster import connections, messages, open_ports, ports
 from towers.errors import interrupts
 from towers.layout.cluster_spec import ClusterSpec
 from towers.layout.placement import task as filter_of
@@ -90,6 +90,7 @@ def serve(
       messages.ClusterError: the port is taken.
     """
     target = start(spec, config).target
+    connections.limit(spec, patience.stall)
     statuses, _ = announce(target, spec)
     console(f"{spec.me} serves at {spec.address(spec.me)}.")
     if line := open_ports.open_ports_warning(spec):
