@@ -8,6 +8,7 @@ Whole programs:
     python -m benchmarks.memory          peak memory of each mode, and a peer's
     python -m benchmarks.startup         from the command to the first step; many towers
     python -m benchmarks.data_sources    examples/s of sources of data and of loaders
+    python -m benchmarks.input           JPEGs/s of the input alone, and of peers
     python -m benchmarks.reduce          the reductions alone, against a copy of memory
     python -m benchmarks.scaling         1 to 64 towers that wait: what each mode adds
     python -m benchmarks.pipelines compute  stages; schedules, balance, memory, build

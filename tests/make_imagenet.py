@@ -1,7 +1,7 @@
 """Writes small fake data sets in the layouts of real ones, from two photographs.
 
 python -m tests.make_imagenet DIR
-python -m tests.make_imagenet DIR --images=1024 --width=500 --height=375
+python -m tests.make_imagenet DIR --images=1024 --width=500 --height=375 --quality=95
 
 DIR gets the folders tfrecords, folders, tfds, cifar10, ptb, lm1b, movielens and others.
 The photographs are those that scikit-learn ships (the extra `examples`).
@@ -50,10 +50,12 @@ def photographs(count: int, height: int, width: int, seed: int = 0) -> list[np.n
     return parts
 
 
-def jpegs(count: int, height: int, width: int, seed: int = 0) -> list[bytes]:
+def jpegs(
+    count: int, height: int, width: int, seed: int = 0, quality: int = 90
+) -> list[bytes]:
     """JPEG files of `photographs`."""
     parts = photographs(count, height, width, seed)
-    return [tf.io.encode_jpeg(part, quality=90).numpy() for part in parts]
+    return [tf.io.encode_jpeg(part, quality=quality).numpy() for part in parts]
 
 
 def example(image: bytes, label: int, boxes: Sequence[Sequence[float]] = ()) -> bytes:
@@ -239,11 +241,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--images", type=int, default=64, help="for training")
     parser.add_argument("--height", type=int, default=120)
     parser.add_argument("--width", type=int, default=160)
+    parser.add_argument("--quality", type=int, default=90, help="of the JPEGs")
     options = parser.parse_args(argv)
     images = {}
     for split, shards in _SHARDS.items():
         count = options.images if split == "train" else max(options.images // 4, shards)
-        images[split] = jpegs(count, options.height, options.width, seed=shards)
+        size = options.height, options.width
+        images[split] = jpegs(count, *size, shards, options.quality)
         write_tfrecords(options.folder / "tfrecords", images[split], split, shards)
         write_folders(options.folder / "folders", images[split], split)
     write_tfds(options.folder / "tfds", images)

@@ -26,6 +26,8 @@ compare --resume | give --out
 data_sources --rounds=0 | 0 is not at least 1
 mechanisms.epoch_order --examples=0 | 0 is not at least 1
 mechanisms.evaluation_memory --model=mpl | no such model; did you mean mlp
+input --rounds=0 | 0 is not at least 1
+peers.bare_input /d training 64 0 9 | 0 is not at least 1
 lib.launch_tasks --tasks=ps:1,worker:1 --cwd=/no/such -- true | --cwd=/no/such: No such
 lib.many_towers --model=gpt2_124m | reads no images
 memory --timeout=-1 | -1 is not above 0
@@ -50,6 +52,7 @@ _WRONG = [line.split(" | ") for line in _WRONG.strip().splitlines()]
 # tested there, and another benchmark calls the third.
 _WITH_PACKAGES_OF_THEIR_OWN = (
     *("peers.keras_peer", "peers.torch_peer", "peers.tf_cnn_peer"),
+    *("peers.torch_input", "peers.tf_cnn_input"),
 )
 
 
