@@ -116,18 +116,8 @@ def training(
       float32 of `shape`.
     """
     boxes = picture.boxes if use_boxes else tf.zeros([0, 4])
-    seed = tf.gather(draws, CROP) * 2.0**BITS_OF_DRAW
-    begin, size, _ = tf.image.stateless_sample_distorted_bounding_box(
-        _shape(picture.image),
-        boxes[None],
-        tf.cast(seed, tf.int32),
-        min_object_covered=_COVERED,
-        aspect_ratio_range=_RATIO,
-        area_range=_AREA,
-        max_attempts=_TRIES,
-        use_image_if_no_bounding_boxes=True,
-    )
-    crop = _crop(picture.image, begin[:2], size[:2], fused=options.fuse_decode_and_crop)
+    fused = options.fuse_decode_and_crop
+    crop = _random_crop(picture.image, boxes, draws, fused=fused)
     crop = tf.cond(draws[MIRROR] < 0.5, lambda: tf.reverse(crop, [1]), lambda: crop)
     image = _resized(crop, shape[:2], options.resize_method, picture.index)
     if options.color_distortions:
@@ -226,17 +216,6 @@ def _between(bounds: tuple[float, float], draw: tf.Tensor) -> tf.Tensor:
     return low + draw * (high - low)
 
 
-def _shape(image: tf.Tensor) -> tf.Tensor:
-    """(height, width, channels) of an image, int32 [3]."""
-    if image.dtype != tf.string:
-        return tf.shape(image)
-    return tf.cond(
-        tf.io.is_jpeg(image),
-        lambda: tf.image.extract_jpeg_shape(image),
-        lambda: tf.shape(_opened(image)),
-    )
-
-
 def _opened(image: tf.Tensor) -> tf.Tensor:
     """The pixels of an image file that is no JPEG."""
     return tf.io.decode_image(image, 3, expand_animations=False)
@@ -259,28 +238,44 @@ def _decoded(image: tf.Tensor, method: str) -> tf.Tensor:
     return tf.ensure_shape(pixels, [None, None, 3])
 
 
-def _crop(
-    image: tf.Tensor, begin: tf.Tensor, size: tf.Tensor, *, fused: bool
+def _random_crop(
+    image: tf.Tensor, boxes: tf.Tensor, draws: tf.Tensor, *, fused: bool
 ) -> tf.Tensor:
-    """The pixels of a window, uint8 [height, width, 3].
+    """The pixels of a random window, uint8 [height, width, 3].
 
     Args:
-      image: as in `Picture`.
-      begin, size: int32 [2] of the window.
+      image, boxes: as in `Picture`.
+      draws: as for `training`.
       fused: whether only the window of a JPEG is decoded.
     """
+    seed = tf.cast(tf.gather(draws, CROP) * 2.0**BITS_OF_DRAW, tf.int32)
+
+    def window(shape: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        begin, size, _ = tf.image.stateless_sample_distorted_bounding_box(
+            shape,
+            boxes[None],
+            seed,
+            min_object_covered=_COVERED,
+            aspect_ratio_range=_RATIO,
+            area_range=_AREA,
+            max_attempts=_TRIES,
+            use_image_if_no_bounding_boxes=True,
+        )
+        return begin[:2], size[:2]
 
     def cut(pixels: tf.Tensor) -> tf.Tensor:
+        begin, size = window(tf.shape(pixels))
         return tf.slice(pixels, [*tf.unstack(begin), 0], [*tf.unstack(size), 3])
 
-    if image.dtype != tf.string or not fused:
-        return cut(_decoded(image, "INTEGER_FAST"))
-    window = tf.concat([begin, size], 0)
-    crop = tf.cond(
-        tf.io.is_jpeg(image),
-        lambda: tf.image.decode_and_crop_jpeg(image, window, channels=3),
-        lambda: cut(_opened(image)),
-    )
+    def of_jpeg() -> tf.Tensor:
+        if not fused:
+            return cut(tf.io.decode_jpeg(image, 3, dct_method="INTEGER_FAST"))
+        part = tf.concat(window(tf.image.extract_jpeg_shape(image)), 0)
+        return tf.image.decode_and_crop_jpeg(image, part, channels=3)
+
+    if image.dtype != tf.string:
+        return cut(image)
+    crop = tf.cond(tf.io.is_jpeg(image), of_jpeg, lambda: cut(_opened(image)))
     return tf.ensure_shape(crop, [None, None, 3])
 
 

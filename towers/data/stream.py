@@ -31,6 +31,10 @@ _SHUFFLE_BUFFER = 16384
 # Decoded images of a split and arrays are kept in variables up to this size.
 MEMORY_BYTES = 2**28
 
+# Batches of examples that are read by number: so many at a time, as at the end of
+# one a core may have nothing left to do.
+_BATCHES_AT_ONCE = 2
+
 # Without AutoGraph, which takes 0.2 s at the start; there is no Python control flow.
 _plain = tf.autograph.experimental.do_not_convert
 
@@ -180,39 +184,70 @@ class Stream:
         return rows.get_single_element()
 
     def _numbered(self, share: HostShare, position: tf.Tensor) -> tf.data.Dataset:
-        """Reads records by their numbers, in the order of each epoch."""
+        """Reads records by their numbers, in the order of each epoch.
+
+        A batch is read at once.  If that fails, the guard reads its examples one by
+        one, which takes longer and names the one that is damaged.
+        """
         n, place = self.records.num_examples, self.records.place
         by_number = self.records.by_number
         assert by_number and place
+        specs = (tf.TensorSpec(self.shape), tf.TensorSpec([], tf.int32))  # of images
+        guard = Guard(specs, self.max_damaged)
 
         @_plain
-        def prepare(row: tf.Tensor) -> Any:
-            step, of_host = row // share.count, row % share.count
-            index = position + step * share.step + share.first + of_host
-            number = index % n
-            if self.shuffle:
-                number = order.epoch_order(index, n, self.seed)
-            number = tf.cast(number, tf.int64)
+        def at_once(number: tf.Tensor, index: tf.Tensor, *draws: tf.Tensor) -> Any:
+            record = by_number(number).get_single_element()
+            weight = (tf.constant(1.0),) if self.max_damaged else ()
+            return (*self._one_prepared(record, index, *draws), index, *weight)
 
+        @_plain
+        def guarded(number: tf.Tensor, index: tf.Tensor, *draws: tf.Tensor) -> Any:
             @_plain
-            def features(record: Any) -> tuple[tf.Tensor, tf.Tensor]:
-                return self._one_prepared(record, index)
+            def prepare(record: Any) -> tuple[tf.Tensor, tf.Tensor]:
+                return self._one_prepared(record, index, *draws)
 
             example, weight = guard.read(
-                by_number(number), features, number, place(number)
+                by_number(number), prepare, number, place(number)
             )
             return (*example, index, *weight)
 
-        specs = (tf.TensorSpec(self.shape), tf.TensorSpec([], tf.int32))  # of images
-        guard = Guard(specs, self.max_damaged)
-        rows = tf.data.Dataset.range(tf.int64.max)
-        rows = rows.map(prepare, num_parallel_calls=tf.data.AUTOTUNE)
-        return guard.counted(rows.batch(share.count, drop_remainder=True), n)
+        @_plain
+        def of_step(step: tf.Tensor) -> tf.data.Dataset:
+            indices = indices_of_step(step, share, position)
+            numbers = indices % n
+            if self.shuffle:
+                numbers = order.epoch_order(indices, n, self.seed)
+            draws = (self._draws(share.count, indices[0]),) if self.augment else ()
+            parts = (tf.cast(numbers, tf.int64), indices, *draws)
+            rows = tf.data.Dataset.from_tensor_slices(parts)
+            whole, parted = (
+                rows.map(read, num_parallel_calls=tf.data.AUTOTUNE).batch(
+                    share.count, drop_remainder=True
+                )
+                for read in (at_once, guarded)
+            )
+            return whole.ignore_errors().concatenate(parted).take(1)
+
+        steps = tf.data.Dataset.range(tf.int64.max).interleave(
+            of_step, _BATCHES_AT_ONCE, 1, num_parallel_calls=_BATCHES_AT_ONCE
+        )
+        return guard.counted(steps, n)
+
+    def _draws(self, count: int, first: tf.Tensor) -> tf.Tensor:
+        """The random numbers of examples whose first has this index in the stream."""
+        return example_uniform((count, DRAWS), seed=self.seed, first=first)
 
     def _one_prepared(
-        self, record: Any, index: tf.Tensor
+        self, record: Any, index: tf.Tensor, draws: tf.Tensor | None = None
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        """Features and label of one record at this index of the stream."""
+        """Features and label of one record at this index of the stream.
+
+        Args:
+          record: of `records`.
+          index: int64 scalar.
+          draws: its random numbers; None to draw them here.
+        """
         if not self.preprocessing.of_pictures:
             image, label = self.records.decode(record)
             return self._features(image[None], index)[0], label
@@ -224,7 +259,8 @@ class Stream:
         picture = Picture(image, boxes, index)
         if not self.augment:
             return self.preprocessing.evaluation(picture, self.shape), label
-        (draws,) = tf.unstack(example_uniform((1, DRAWS), seed=self.seed, first=index))
+        if draws is None:
+            draws = self._draws(1, index)[0]
         return self.preprocessing.training(picture, self.shape, draws), label
 
     def _decoded(self, share: HostShare, position: tf.Tensor) -> tf.data.Dataset:
@@ -286,7 +322,7 @@ class Stream:
         if not self.augment:
             features = self.preprocessing.evaluation(images, self.shape)
         else:
-            draws = example_uniform((count, DRAWS), seed=self.seed, first=first)
+            draws = self._draws(count, first)
             features = self.preprocessing.training(images, self.shape, draws)
         return tf.ensure_shape(features, (count, *self.shape))
 
