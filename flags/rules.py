@@ -77,6 +77,11 @@ _SHOW_A_STEP = (
     "partitioned_graph_file_prefix",
 )
 _STAGES = ("num_stages", "num_micro_batches", "recompute")
+_TRAIN_NOTHING = ("forward_only", "input_only")
+_OF_NETWORKS = (
+    *("xla", "xla_compile", "shard_classifier", "shard_embeddings"),
+    *("init_checkpoint", "check_replicas_every", "print_training_accuracy"),
+)
 _ONE_GRAPH = (
     "variable_update=auto",
     *_SYNC,
@@ -101,6 +106,7 @@ _EVERY_RATE = ", which sets every learning rate"
 _NO_STEP = ", which takes no training step"
 _NO_FILES = ", which reads no files"
 _NO_GRADIENT = ", which computes no gradient"
+_NO_COMPUTATION = ", which computes nothing"
 _NOT_TRAINED = ", which trains nothing that could be evaluated"
 _NOTHING_SAVED = (
     ", which saves nothing; `init_checkpoint` names the checkpoint to start from"
@@ -120,14 +126,17 @@ ROWS = (
     at_most_one("save_model_secs", "save_model_steps"),
     at_most_one("num_eval_batches", "num_eval_epochs"),
     at_most_one("init_learning_rate", "resnet_base_lr"),
-    at_most_one("eval", "forward_only", *_EVAL_DURING_TRAINING),
-    # The forward pass alone.
-    never("eval_at_end", "forward_only", _NOT_TRAINED),
-    never("train_dir", "forward_only", _NOTHING_SAVED),
-    never("accumulate_steps", "forward_only", _NO_GRADIENT),
-    never("check_mean", "forward_only", _NO_GRADIENT),
-    never("pipeline_report", "forward_only", _NO_GRADIENT),
-    never("variable_update=auto", "forward_only", _NO_GRADIENT),
+    at_most_one("eval", *_TRAIN_NOTHING, *_EVAL_DURING_TRAINING),
+    # The forward pass alone, and input alone.
+    *(never("eval_at_end", alone, _NOT_TRAINED) for alone in _TRAIN_NOTHING),
+    *(never("train_dir", alone, _NOTHING_SAVED) for alone in _TRAIN_NOTHING),
+    *(never("accumulate_steps", alone, _NO_GRADIENT) for alone in _TRAIN_NOTHING),
+    *(never("check_mean", alone, _NO_GRADIENT) for alone in _TRAIN_NOTHING),
+    *(never("pipeline_report", alone, _NO_GRADIENT) for alone in _TRAIN_NOTHING),
+    *(never("variable_update=auto", alone, _NO_GRADIENT) for alone in _TRAIN_NOTHING),
+    *(never(flag, "input_only", _NO_COMPUTATION) for flag in _OF_NETWORKS),
+    *(never(flag, "input_only", _NO_COMPUTATION) for flag in _STAGES),
+    never("input_only", "data_name=synthetic", _NO_FILES),
     needs("freeze_when_forward_only", "forward_only"),
     never("freeze_when_forward_only", "job_name", _NOT_IN_CONSTANTS),
     never("freeze_when_forward_only", "local_cluster", _NOT_IN_CONSTANTS),
@@ -256,7 +265,7 @@ def _excluded(modes: Mapping[str, ModeFacts]) -> Iterator[Rule]:
         *((norm, alone, _NO_EXCHANGE) for norm in (*_SYNC, _FIRST_AVERAGES)),
         *((norm, apart, _NOT_TOGETHER) for norm in (*_SYNC, _FIRST_AVERAGES)),
         ("steps_per_loop", apart, _NO_STEPS),
-        ("forward_only", apart, _NO_STEPS),
+        *((alone, apart, _NO_STEPS) for alone in _TRAIN_NOTHING),
         ("fp16_enable_auto_loss_scale", late, _NO_SKIP),
         ("replication=between_graph", one_graph, _OWN_GRAPHS),
     ):
@@ -326,8 +335,8 @@ of its class, and `python -m towers.train --help=variables` shows them beside th
 
 A flag without effect is refused, too. There are three exceptions: flags about GPUs on a
 machine without GPUs, flags about the speed of reading with synthetic data, and, with
-`--eval` or `--forward_only`, the flags of the training whose checkpoints are evaluated
-or whose forward pass is timed.
+`--eval`, `--forward_only` or `--input_only`, the flags of the training whose
+checkpoints are evaluated, or whose forward pass or input is timed.
 
 | flag | | other | |
 |---|---|---|---|"""

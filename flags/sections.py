@@ -150,6 +150,11 @@ class TrainingFlags:
     freeze_when_forward_only: bool = field(
         False, "make the variables constants of the graph before the forward pass"
     )
+    input_only: bool = field(
+        False,
+        "time the input alone: read, prepare and batch the training data, and split it "
+        "over the towers, which compute nothing",
+    )
     init_checkpoint: str | None = field(
         None,
         "checkpoint, or folder with one, to start from: the values of the variables "
@@ -203,6 +208,11 @@ class TrainingFlags:
         "package.module:function; --eval, which takes no steps, does not call it",
         unset="none",
     )
+
+    @property
+    def trains_nothing(self) -> bool:
+        """Whether steps leave the variables as they are."""
+        return self.forward_only or self.input_only
 
 
 @dataclasses.dataclass(frozen=True)

@@ -39,6 +39,9 @@ class OutputTest(digit_runs.Runs):
             benchmark_log_dir=os.path.join(out, "log"),
             benchmark_test_id="mine",
         )
+        *lines, waiting, mfu, saved = lines
+        self.assertRegex(waiting, r"^waiting for input: \d+\.\d % of the time$")
+        lines = [line for line in [*lines, mfu, saved] if not line.startswith("wait")]
         number = r"\d+\.\d+"
         step = rf"images/sec: {number} \+/- {number} \(jitter = {number}\)"
         step += rf"\t{number}\t0\.\d{{3}}\t[01]\.\d{{3}}"
@@ -159,7 +162,7 @@ class OutputTest(digit_runs.Runs):
         self.assertIn("46/46", text)
         self.assertNotIn("images/sec: ", text.split("total images/sec")[0])
         self.assertLen(digit_runs.accuracies(re.split("[\r\n]+", text)), 2 + 1)
-        self.assertIn("total images/sec", text.splitlines()[-3])
+        self.assertIn("total images/sec", text.splitlines()[-4])
 
 
 _TRAINED = (

@@ -28,6 +28,7 @@ from towers.compute import (
 from towers.compute.copy_tower import nothing_is_garbage
 from towers.compute.tower import Site, Template, Tower, TowerSpec
 from towers.data import nests, row_order
+from towers.data.input_wait import InputWait, WaitReads
 from towers.data.source import Batch, ClientShare, Feed, Source, classes
 from towers.gradients import transfer
 from towers.layout import graph_names, parts
@@ -74,6 +75,7 @@ class TrainGraph(NamedTuple):
     loss_scale: LossScale | None
     skips: tuple[tf.Tensor, tf.Tensor] | None  # `LossScale.after` of `train_op`
     feed: Feed  # its initializer runs once variables have their values
+    input_wait: WaitReads | None  # how long steps have waited; None if not known
     sync: tf.Operation  # runs after the initializer and a restore
     clients: SingleClient  # this client, from `between_graph.of`
     options: Options
@@ -172,8 +174,9 @@ def _build(
         skips=scale.after(all_steps[0].train_op) if scale else None,
         saved=mode.saved(v1.global_variables()),
         constants=held,
-        initializer=_initializer(mode, held),
+        initializer=_initializer(mode, held, builder.wait),
         feed=feed,
+        input_wait=builder.wait.reads(all_steps) if builder.wait else None,
         sync=_sync(mode),
         clients=peers,
         options=options,
@@ -195,10 +198,13 @@ def _rate_and_progress(
         return update.learning_rate(epochs), tf.minimum(epochs / options.epochs, 1.0)
 
 
-def _initializer(mode: VariableUpdate, held: Mapping[str, tf.Variable]) -> tf.Operation:
+def _initializer(
+    mode: VariableUpdate, held: Mapping[str, tf.Variable], wait: InputWait | None
+) -> tf.Operation:
     """The operation that gives variables and constants their initial values."""
     synced = {variable.ref() for variable in mode.synced}
     own_variables = [v for v in v1.global_variables() if v.ref() not in synced]
+    own_variables += [wait.seconds] if wait else []
     with v1.name_scope(graph_names.VARIABLES):
         return v1.variables_initializer([*own_variables, *held.values()])
 

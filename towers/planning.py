@@ -18,7 +18,7 @@ from towers import graph
 from towers.callbacks.user_callbacks import CallbackSource, callbacks_of
 from towers.compute.precision import compute_dtype
 from towers.compute.tower import check_batch_norm
-from towers.data import checks, inputs, memory_check, row_order
+from towers.data import checks, input_only, inputs, memory_check, row_order
 from towers.errors import output_paths
 from towers.errors.collected import CollectedErrors
 from towers.evaluation import eval_settings
@@ -128,7 +128,7 @@ def make(
       PlanError: with everything that is wrong.
     """
     findings = CollectedErrors()
-    model = findings.get(lambda: get_model(config.model.model))
+    model = findings.get(lambda: _model(config, get_model))
     where = findings.get(lambda: placement_of(config, cluster))
     exchange = where and findings.get(lambda: _exchange(config, where))
     find = partial(row_order.find_in_rows, find_sources or sources_of, where)
@@ -180,6 +180,11 @@ def make(
     return plan
 
 
+def _model(config: Config, get_model: Callable[[str], Model]) -> Model:
+    model = get_model(config.model.model)
+    return input_only.input_reader(model) if config.training.input_only else model
+
+
 def _check_data(
     config: Config,
     model: Model,
@@ -199,6 +204,7 @@ def _check_data(
     if source:
         norm = config.variables.batch_norm
         get(lambda: checks.check_augment(config, model))
+        get(lambda: checks.check_input_only(config, source))
         weights = config.training.class_weight
         get(lambda: checks.check_class_weight(weights, model, source))
         get(lambda: check_batch_norm(norm, model, source))
@@ -237,7 +243,7 @@ def _chosen(config: Config, kind: str, *, images: bool) -> dict[str, Any]:
       kind: `cpu` or `gpu`.
       images: whether the model reads images, so that there is a data format.
     """
-    dtype, forward_only = compute_dtype(config.model), config.training.forward_only
+    dtype, forward_only = compute_dtype(config.model), config.training.trains_nothing
     # On an H200, resnet50 is 1.12 times as fast in NCHW in float32, 0.80 and 0.72 times
     # in bfloat16 and float16; oneDNN and Eigen are fastest in NHWC (1.6 times).
     fastest = "NCHW" if kind == "gpu" and dtype == tf.float32 else "NHWC"
@@ -350,7 +356,7 @@ def sources_of(
 
 def _in_epochs(training: TrainingFlags) -> bool:
     """Whether the length of a training is in epochs, or the recipe's."""
-    return training.num_batches is None and not training.forward_only
+    return training.num_batches is None and not training.trains_nothing
 
 
 def _epochs(
@@ -377,7 +383,7 @@ def _length(
     num_batches, num_epochs = training.num_batches, training.num_epochs
     if num_batches is None and num_epochs is None:
         # On real data, training without a stated length is the recipe's, whole.
-        real = source.name != "synthetic" and not training.forward_only
+        real = source.name != "synthetic" and not training.trains_nothing
         num_epochs = recipe.num_epochs if real else None
         num_batches = None if real else DEFAULT_NUM_BATCHES
     warmup = training.num_warmup_batches

@@ -60,8 +60,8 @@ class HelpTextTest(parameterized.TestCase):
             "(default: 1e-08; above 0)",
             "(default: false)",
             "(default: 0,1,2,...; not with --device=cpu or --local_cluster)",
-            "(default: false; needs --train_dir; not with --forward_only or "
-            "--eval_during_training_*)",
+            "(default: false; needs --train_dir; not with --forward_only, --input_only "
+            "or --eval_during_training_*)",
         ):
             self.assertIn(piece, text)
 

@@ -100,12 +100,12 @@ class WordsTest(absltest.TestCase):
             rules.notes(_ROWS, "eval"),
             [
                 "needs --train_dir",
-                "not with --forward_only or --eval_during_training_*",
+                "not with --forward_only, --input_only or --eval_during_training_*",
             ],
         )
         self.assertEqual(
             rules.notes(_ROWS, "variable_update")[-1],
-            "auto not with --forward_only, --local_cluster or --job_name",
+            "auto not with --forward_only, --input_only, --local_cluster or --job_name",
         )
         self.assertEqual(
             rules.notes(_ROWS, "schedule"),

@@ -44,9 +44,9 @@ FLAGS = {
         """,
     "training": """
         num_batches num_epochs num_warmup_batches steps_per_loop forward_only
-        freeze_when_forward_only init_checkpoint datasets_repeat_cached_sample
-        tf_random_seed conv_initializer dense_initializer zero_gamma class_weight
-        stop_on_nan callbacks
+        freeze_when_forward_only input_only init_checkpoint
+        datasets_repeat_cached_sample tf_random_seed conv_initializer
+        dense_initializer zero_gamma class_weight stop_on_nan callbacks
         """,
     "optimizer": """
         optimizer init_learning_rate piecewise_learning_rate_schedule

@@ -254,6 +254,7 @@ class ProgressTest(_Runs):
                     "interval_examples_per_sec",
                     "loss",
                     "learning_rate",
+                    "input_wait",
                     "top_1_accuracy",
                     "top_5_accuracy",
                 )
@@ -278,6 +279,20 @@ class ProgressTest(_Runs):
         # The speeds of steps 1 (not timed), 2, 3 to 4, 5 to 6, 7 to 8.
         np.testing.assert_allclose(speeds["interval"], [16, 16, 16, 6.4, 64 / 9])
         np.testing.assert_allclose(speeds["current"], [16, 16, 16, 40 / 4.0, 56 / 6.25])
+
+    def test_a_line_of_its_own_says_when_steps_wait_for_input(self):
+        shares = [0.02, 0.25, 0.0999, 0.1]
+        with mock.patch.object(progress.InputShare, "since_last", side_effect=shares):
+            self._run(9, every=3)
+        lines = [re.sub(r"\t.*", "", line) for line in self.lines[1:]]
+        said = "waiting for input: {} % of the time"
+        self.assertEqual(
+            lines, ["1", "3", said.format("25.0"), "6", "9", said.format("10.0")]
+        )
+        with open(os.path.join(self.log_dir, "metric.log")) as file:
+            records = [json.loads(line) for line in file]
+        values = [x["value"] for x in records if x["name"] == "input_wait"]
+        self.assertEqual(values, shares)
 
     def test_speeds_in_tokens(self):
         shown = self._run(4, every=2, unit=report.Unit("tokens", 5))

@@ -58,7 +58,7 @@ def callbacks_of(config: Config, given: CallbackSource = ()) -> CallbackSource:
       ValueError: there is no such function.
     """
     name = config.training.callbacks
-    if config.evaluation.eval or config.training.forward_only:
+    if config.evaluation.eval or config.training.trains_nothing:
         return ()
     return given or (load_function("callbacks", name) if name else ())
 

@@ -57,6 +57,21 @@ def check_augment(config: Config, model: Model) -> None:
         raise wrong_setting("augment", True, words, "leave it out")
 
 
+def check_input_only(config: Config, source: Any) -> None:
+    """Refuses to time the reading of data that are not read.
+
+    Args:
+      config: the settings.
+      source: of training.
+
+    Raises:
+      ValueError: the data are synthetic.
+    """
+    if config.training.input_only and source.name == "synthetic":
+        words = "synthetic data are not read"
+        raise wrong_setting("input_only", True, words, "name a data set: `data_name`")
+
+
 def check_class_weight(
     class_weight: Sequence[float], model: Model, source: Any
 ) -> None:

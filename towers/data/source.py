@@ -63,6 +63,14 @@ class Feed(NamedTuple):
     weight: tf.Tensor | None = None
     # Whether it starts again by itself after the steps of its part.
     begins_anew: bool = False
+    # For each tower the seconds that it waits at the start of a step, float64 scalars;
+    # () if batches are read one step ahead, or there is nothing to wait for.
+    waits: Sequence[tf.Tensor] = ()
+
+    @property
+    def staged(self) -> bool:
+        """Whether a step reads the batch of the next one."""
+        return any(op.control_inputs for op in self.refills)
 
     def class_weighted(self, class_weight: Sequence[float]) -> "Feed":
         """The feed with each example's weight multiplied by that of its class.

@@ -95,7 +95,7 @@ class StreamSource:
         Returns:
           The towers' batches, in tower order, and the operations that feed them.
         """
-        batches, starts, refills = [], [], []
+        batches, starts, refills, waits = [], [], [], []
         takes = [1 if part.apart else len(devices) for _, devices in groups]
         sizes = [batch_size * count for count in takes]
         rows = sum(sizes)
@@ -107,22 +107,25 @@ class StreamSource:
                 with tf.device(host):
                     iterator = self._iterator(share, position, part.steps)
                     start = iterator.initializer
-                    pieces = _take(iterator, len(devices), part.apart)
+                    pieces, seconds = _take(iterator, len(devices), part.apart)
                     own_refills = [tf.no_op()] * len(devices)
                     # Not for asynchronous towers, which would take others' batches.
                     if not part.apart and (stage or (stage is None and on_gpu)):
                         with tf.control_dependencies([start]):
-                            primers = _take(iterator, len(devices), part.apart)
+                            primers, _ = _take(iterator, len(devices), part.apart)
                         pieces, start, own_refills = staged(devices, primers, pieces)
+                        seconds = []
                     batches += [weighted(*piece, limit=limit) for piece in pieces]
                 starts.append(start)
                 refills += own_refills
+                waits += seconds
             with tf.device(groups[0][0]):
                 if len(pieces[0]) > 3:  # with weights
                     weight = self.weight_of_step(batches[0], part, rows, limit)
                 else:
                     weight = weight_of_all(batches[0].first, part, rows, limit)
-            return Feed(batches, tf.group(starts), refills, weight, bool(part.steps))
+            start, anew = tf.group(starts), bool(part.steps)
+            return Feed(batches, start, refills, weight, anew, waits)
 
     def _iterator(
         self, share: HostShare, position: tf.Tensor, steps: int | None
@@ -142,12 +145,28 @@ class StreamSource:
         return v1.data.make_initializable_iterator(dataset)
 
 
-def _take(iterator: v1.data.Iterator, num_towers: int, apart: bool) -> list[Piece]:
-    """A piece for each tower.
+def _take(
+    iterator: v1.data.Iterator, num_towers: int, apart: bool
+) -> tuple[list[Piece], list[tf.Tensor]]:
+    """A piece for each tower, and the seconds for which each waits for its piece.
 
     One batch of the iterator is split among the towers; if they step `apart`, each
     takes one.
     """
     if apart:
-        return [iterator.get_next() for _ in range(num_towers)]
-    return nests.split(iterator.get_next(), num_towers)
+        timed = [_timed(iterator) for _ in range(num_towers)]
+        return [piece for piece, _ in timed], [seconds for _, seconds in timed]
+    batch, seconds = _timed(iterator)
+    return nests.split(batch, num_towers), [seconds] * num_towers
+
+
+def _timed(iterator: v1.data.Iterator) -> tuple[Piece, tf.Tensor]:
+    """The next batch, and the seconds from asking for it until it is there."""
+    asked = tf.timestamp()
+    with tf.control_dependencies([asked]):
+        batch = iterator.get_next()
+    with tf.control_dependencies([batch[2]]):  # an output of the same operation
+        there = tf.timestamp()
+    # No tower begins before the clock is read, which may otherwise wait for a thread.
+    with tf.control_dependencies([there]):
+        return tf.nest.map_structure(tf.identity, batch), there - asked

@@ -28,6 +28,7 @@ _OF_TRAINING = (
     *("Trainable", "Rate factors", "Update", "Reduction", "Recompute"),
     "Weight decay",
 )
+_OF_NETWORKS = ("Optimizer", "Parameters")
 
 
 def header(plan: Plan, built: TrainGraph) -> list[tuple[str, str]]:
@@ -35,9 +36,10 @@ def header(plan: Plan, built: TrainGraph) -> list[tuple[str, str]]:
     rows = _rows(plan, built)
     if not plan.options.forward_only:
         return rows
+    networks = _OF_NETWORKS if plan.config.training.input_only else ()
     if built.mode.constants:
         rows.append(("Frozen", "the variables are constants of the graph"))
-    return [row for row in rows if row[0] not in _OF_TRAINING]
+    return [row for row in rows if row[0] not in (*_OF_TRAINING, *networks)]
 
 
 def _rows(plan: Plan, built: TrainGraph) -> list[tuple[str, str]]:
@@ -101,7 +103,8 @@ def _rows(plan: Plan, built: TrainGraph) -> list[tuple[str, str]]:
 def _mode(plan: Plan) -> str:
     """What a step does, in tf_cnn_benchmarks' words."""
     if plan.options.forward_only:
-        return "forward only"
+        alone = plan.config.training.input_only
+        return "input only" if alone else "forward only"
     evaluates = during_training(plan.config.evaluation)
     return "training + evaluation" if evaluates else "training"
 

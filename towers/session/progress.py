@@ -20,6 +20,7 @@ from towers.errors.side_outputs import SideOutputs
 from towers.graph import TrainGraph
 from towers.planning import Plan
 from towers.session import report
+from towers.session.input_share import NOTED, InputShare
 
 v1 = tf.compat.v1
 
@@ -171,6 +172,9 @@ class Progress(Callback):
         self._beside = {"rate": train.learning_rate}
         if display.total_loss:
             self._beside["penalty"] = train.penalty
+        self._input = InputShare(train.input_wait)
+        self._shown |= self._input.fetches
+        self._beside |= self._input.fetches_now
         self._session: v1.Session
         self._step = self._first_timed = 0
         self._titled = False
@@ -277,7 +281,9 @@ class Progress(Callback):
         self._latest = seconds / steps
         if before >= self._first_timed:
             self.speed.add(seconds, steps)
+            self._input.add(seconds)
         elif self._step >= self._first_timed:
+            self._input.begin(self._session)
             self._wall = time.perf_counter()
             self._paused = 0.0
         if before < self._warmup <= self._step and not self._console.is_watched:
@@ -291,12 +297,15 @@ class Progress(Callback):
         if len(self.speed):
             speed = self.speed.statistics()
         latest = self.speed.interval() or speed[0]
+        waited = self._input.since_last(values) or 0.0
+        noted = [report.input_line(waited)] if waited >= NOTED else []
         if self._console.is_watched:
             metrics = zip(self._metrics, values["metrics"])
             beside = [
                 f"{self._loss_name} {self.last_loss:.3f}",
                 *(f"{name} {value:.3f}" for name, value in metrics),
                 f"{latest:.0f} {self.unit.name}/s, mean {speed[0]:.0f}",
+                *noted,
             ]
             self._console.advance(0, ", ".join(beside))
         else:
@@ -312,18 +321,22 @@ class Progress(Callback):
                 values["metrics"],
                 unit=self.unit,
             )
-            self._console(line)
+            for text in (line, *noted):
+                self._console(text)
         for name, rate in (("current", speed[0]), ("interval", latest)):
             examples = rate / self.unit.per_example
             self._log.metric(f"{name}_examples_per_sec", examples, step)
         self._log.metric("loss", self.last_loss, step)
         self._log.metric("learning_rate", values["rate"], step)
+        if self._input.fetches:
+            self._log.metric("input_wait", waited, step)
         for name, value in zip(self._metrics, values["metrics"]):
             self._log.metric(name, value, step)
 
     def end(self, session: v1.Session) -> None:
         """Closes the bar."""
         self._elapsed = time.perf_counter() - self._wall - self._paused
+        self._input.end(session)
         self._console.close()
 
     def report(self, sessions: Sessions) -> None:
@@ -341,9 +354,14 @@ class Progress(Callback):
         if train.loop is not None:
             for line in train.loop.report():
                 self._console(line)
+        if (waited := self._input.total) is not None:
+            self._console(report.input_line(waited))
+            self._log.metric("average_input_wait", waited, step)
         work = train.template.flops / train.options.batch_size
-        done = rate * work
         self._log.metric("average_examples_per_sec", rate, step)
+        if not work:  # as of input alone
+            return
+        done = rate * work
         self._log.metric("flops_per_sec", done, step, unit="FLOP/s")
         try:
             peak = flops.measure_peak(

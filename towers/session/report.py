@@ -162,6 +162,11 @@ def total_lines(per_second: float, *, unit: Unit = IMAGES) -> list[str]:
     return [RULE, f"total {unit.name}/sec: {per_second:.2f}", RULE]
 
 
+def input_line(share: float) -> str:
+    """`waiting for input: 12.0 % of the time`; a line that no parser takes."""
+    return f"waiting for input: {100 * share:.1f} % of the time"
+
+
 def utilization_line(
     rate: float, work: float, peak: float, *, unit: Unit = IMAGES
 ) -> str:
@@ -213,7 +218,9 @@ class BenchmarkLog:
     `interval_examples_per_sec` (since the last such line), `average_examples_per_sec`
     (of the whole run), `loss`, `learning_rate`, `mfu` (none where it is unknown),
     `flops_per_sec`, and the model's metrics: `top_1_accuracy`, `top_5_accuracy`, or
-    others.  Of an evaluation `eval_loss`,
+    others; of data that are read `input_wait`, the share of the time since the last
+    such line that steps waited for input, and `average_input_wait` of the whole run.
+    Of an evaluation `eval_loss`,
     `eval_average_examples_per_sec` and those metrics, with what is derived from them:
     `eval_top_1_accuracy`, `eval_top_5_accuracy`, or others.
 

@@ -16,6 +16,7 @@ import tensorflow as tf
 from towers.compute.copy_tower import join_shares
 from towers.compute.tower import Gradient, StatisticRule, Tower
 from towers.data import order
+from towers.data.input_wait import InputWait
 from towers.data.source import Feed, divisor, refilled
 from towers.gradients import sparse, transfer
 from towers.layout import graph_names, parts
@@ -147,6 +148,7 @@ class StepBuilder:
                 f"loss_scaling: {type(self.mode).__name__} applies a gradient of an "
                 "earlier step, which cannot be left out; write grow_every=0"
             )
+        self.wait = InputWait.of(self.feed, self.mode.placement)
         self._average = None
         if self.update.ema_decay:
             self._average = tf.train.ExponentialMovingAverage(
@@ -179,6 +181,9 @@ class StepBuilder:
             # Without training there are wider ones and pictures, too.
             metrics = {n: m for n, m in metrics.items() if not m.shape.rank}
             weight = self.feed.exchanged_weight(self.peers.count)
+        waits = []
+        if self.wait and self.feed.waits:
+            waits = self.wait.of_batches([tower.index for tower in group])
         sums = TowerSums(gradients, statistics, loss, metrics, weight)
 
         def finish(sums: TowerSums) -> TrainStep:
@@ -192,14 +197,19 @@ class StepBuilder:
                     consumed = self._advance(self.examples(len(group)))
                 # `tf.group` groups by device first, so that each task of a cluster
                 # sends one message instead of one per variable.
-                with tf.control_dependencies([tf.group(*changes), consumed, *refills]):
+                changed = tf.group(*changes)
+                ends = [changed, consumed, *refills, *waits]
+                if self.wait and self.feed.staged:
+                    done = [changed, joint[0].op]  # without the refills
+                    ends += self.wait.of_refills(done, refills)
+                with tf.control_dependencies(ends):
                     train_op = self.counters.global_step.assign_add(1, read_value=False)
                 with tf.control_dependencies([train_op]):
                     step = self.counters.global_step.read_value()
             means = sums.gradients[0]
             return TrainStep(train_op, step, sums.loss, sums.metrics, means)
 
-        return self.peers.step(sums, finish=finish, refills=refills)
+        return self.peers.step(sums, finish=finish, refills=[*refills, *waits])
 
     def _changes(
         self, gradients: Sequence[list[Gradient]], statistics: Sequence[tf.Tensor]
