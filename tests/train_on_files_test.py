@@ -46,7 +46,7 @@ class TrainOnFilesTest(ImageFoldersTestCase):
     def _fit(self, layout, data=None, **settings):
         """The variables after a training of four steps, by name."""
         folder = settings.setdefault("train_dir", self.create_tempdir().full_path)
-        settings = dict(num_batches=4, num_warmup_batches=0, **settings)
+        settings = dict(num_batches=4, num_warmup_batches=0) | settings
         settings |= dict(optimizer="sgd", init_learning_rate=0.1)
         self._call(towers.fit, layout, data, **settings)
         reader = tf.train.load_checkpoint(checkpoint.latest(folder))
