@@ -52,7 +52,7 @@ _WRONG = [line.split(" | ") for line in _WRONG.strip().splitlines()]
 # tested there, and another benchmark calls the third.
 _WITH_PACKAGES_OF_THEIR_OWN = (
     *("peers.keras_peer", "peers.torch_peer", "peers.tf_cnn_peer"),
-    *("peers.torch_input", "peers.tf_cnn_input"),
+    *("peers.torch_input", "peers.tf_cnn_input", "peers.tf_cnn_pixels"),
 )
 
 
