@@ -31,7 +31,8 @@ _OTHERS = {
     *("flagfile", "tf_cnn_python"),
     *("seconds", "picture"),
     *("cases", "parts", "rounds", "systems", "images", "towers"),  # flags of benchmarks
-    *("same_command", "resume", "out", "ends"),
+    *("same_command", "resume", "out", "ends", "preprocessing", "spread"),
+    *("plain_gradients", "step_by_step", "official_models"),
     *("tf_cnn_benchmarks", "settings", "estimates"),
     *("distortions", "single", "index", "port"),
     "processes",  # gone; the changelog names it
