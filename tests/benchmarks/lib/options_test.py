@@ -49,10 +49,11 @@ lib.waiting_towers --mode=replicatd | no replicatd, only parameter_server
 """
 _WRONG = [line.split(" | ") for line in _WRONG.strip().splitlines()]
 # Their packages may be absent; the flags of the first two are those of `peer`, and
-# tested there, and another benchmark calls the third.
+# tested there, and other benchmarks call the others.
 _WITH_PACKAGES_OF_THEIR_OWN = (
     *("peers.keras_peer", "peers.torch_peer", "peers.tf_cnn_peer"),
     *("peers.torch_input", "peers.tf_cnn_input", "peers.tf_cnn_pixels"),
+    "lib.short_runs",
 )
 
 
