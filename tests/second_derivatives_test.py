@@ -50,8 +50,11 @@ _LAYERS = {
     "lstm": (_SEQUENCES, lambda x, nn: nn.lstm(x, 4)),
     "unembed": (_SEQUENCES, lambda x, nn: nn.unembed(x, nn.variable("t", [3, 8]))),
 }
-# These make variables or random numbers, and have no gradient.
-_NO_LAYERS = {"channels", "variable", "shared", "uniform", "normal"}
+# These make variables, states or random numbers, and have no gradient.
+_NO_LAYERS = {"channels", "variable", "shared", "uniform", "normal"} | {
+    "initial_state",
+    "final_state",
+}
 
 
 def _relu(x):

@@ -216,12 +216,13 @@ class TrainTest(absltest.TestCase):
         self.assertEqual(
             lines[0], "No GPU is visible: 4 towers run on 4 logical CPU devices."
         )
-        accuracy, rule, total, _, mfu = lines[-5:]
+        accuracy, rule, total, _, wait, mfu = lines[-6:]
         [(top_1, count)] = digit_runs.accuracies([accuracy])
         self.assertGreaterEqual(top_1, 0.97)
         self.assertEqual(count, 355)
         self.assertEqual(rule, "-" * 64)
         self.assertRegex(total, r"^total images/sec: \d+\.\d\d$")
+        self.assertRegex(wait, r"^waiting for input: \d+\.\d % of the time$")
         self.assertRegex(mfu, r"^MFU: (\d+\.\d %|unknown, .*) \(")
 
     def test_signals_and_kills_change_nothing(self):

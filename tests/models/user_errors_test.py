@@ -12,11 +12,11 @@ v1 = tf.compat.v1
 
 
 def _divide(x):
-    return 1 / x  # the error names this line
+    return 1 / x  # the line that is named
 
 
 def _add(x):
-    return tf.constant([1.0]) + x  # TensorFlow fails inside this call
+    return tf.constant([1.0]) + x  # TensorFlow fails below it
 
 
 def _line(words: str) -> int:
@@ -101,10 +101,10 @@ class UserErrorsTest(parameterized.TestCase):
 
     def test_where_a_function_is_defined(self):
         class Own:
-            def __init__(self):  # a function of the class
+            def __init__(self):  # of the class
                 pass
 
-            def __call__(self):  # a function of an object
+            def __call__(self):  # of an object
                 pass
 
         for function, words in (

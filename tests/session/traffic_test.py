@@ -46,8 +46,8 @@ class TrafficTest(parameterized.TestCase):
             self.assertBetween(sent.bytes, _SIZE, _SIZE + _LITTLE)
             self.assertEqual(sent.unknown, 0)
         self.assertEqual(flows.bytes, sum(sent.bytes for sent in flows.sent.values()))
-        # The variables, a slot of each, and two int64 counters.
-        held = f"variables {(2 * _SIZE + 16) / 1e3:.3g} kB"
+        # The variables, a slot of each, two int64 counters, and the seconds waited.
+        held = f"variables {(2 * _SIZE + 24) / 1e3:.3g} kB"
         self.assertEqual(flows.holds[first][0], held)
         self.assertStartsWith(flows.holds[devices[1]][0], "operations of tower_1 ")
 
@@ -78,7 +78,7 @@ class TrafficTest(parameterized.TestCase):
         scopes = traffic.of_scopes(train)
         names = ["input", "variables", "tower_0", "tower_1", "reduction", "update"]
         self.assertContainsSubset(names, scopes.by_name)
-        self.assertEqual(scopes.by_name["variables"].variable_bytes, 2 * _SIZE + 8)
+        self.assertEqual(scopes.by_name["variables"].variable_bytes, 2 * _SIZE + 16)
         tower = scopes.by_name["tower_1"]
         self.assertEqual(tower.devices, ["/device:CPU:1"])
         self.assertContainsSubset(["logits", "gradients"], tower.parts)

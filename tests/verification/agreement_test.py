@@ -155,7 +155,7 @@ class _SameDraws(pipeline._Stamp):
 class _LastStatistics(pipeline._Stamp):
     """Takes the last micro-batch's statistics for those of all."""
 
-    def _mean(self, value):
+    def _statistic(self, rule, value):
         """Of one."""
         return self.values[-1][value].tensor()
 
