@@ -69,7 +69,7 @@ def found_inside(
 # Runs a cluster to its end; prints `Ends` of `manual_tasks`.
 _ALONE = """
 import json, sys
-from tests import manual_tasks
+from tests.processes import manual_tasks
 
 flags, how = json.loads(sys.argv[1])
 cluster = manual_tasks.Tasks(*flags, **how)

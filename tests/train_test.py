@@ -22,7 +22,8 @@ from unittest import mock
 import tensorflow as tf
 from absl.testing import absltest
 
-from tests import digit_runs, manual_tasks, trainer
+from tests import digit_runs, trainer
+from tests.processes import manual_tasks
 from tests.processes.programs import ROOT
 from towers import run, train
 from towers.checkpoints import checkpoint, saving

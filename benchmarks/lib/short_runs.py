@@ -12,7 +12,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 
-from tests import manual_tasks
+from tests.processes import manual_tasks
 from towers.cluster import private_network
 
 

@@ -22,7 +22,7 @@ _FLAGS = {
 # Starts the tasks of a TFJob, which differ in TF_CONFIG only; tells how each ended.
 _JOB = """
 import json, sys
-from tests import manual_tasks
+from tests.processes import manual_tasks
 from towers.cluster import local_cluster
 
 flags = json.loads(sys.argv[1])[0]

@@ -23,7 +23,7 @@ _SAVING = (*_FLAGS, "--save_model_steps=10000", "--stop_grace_secs=120")
 # undisturbed.
 _STOPPED = """
 import json, re, signal, sys, time
-from tests import manual_tasks
+from tests.processes import manual_tasks
 
 flags, between, folders, number, alone = json.loads(sys.argv[1])
 clusters = []

@@ -14,8 +14,8 @@ from unittest import mock
 import numpy as np
 import tensorflow as tf
 
-from tests import digit_runs, in_process_cluster, manual_tasks, trainer
-from tests.processes import programs
+from tests import digit_runs, in_process_cluster, trainer
+from tests.processes import manual_tasks, programs
 from towers import train
 from towers.checkpoints import run_status
 from towers.evaluation import watch
@@ -27,7 +27,7 @@ _SAVING = (*_FLAGS, "--save_model_steps=10", "--max_ckpts_to_keep=0", "--stall_s
 # Clusters started task by task; in each, another task is frozen for good.
 _FROZEN = """
 import json, signal, sys
-from tests import manual_tasks
+from tests.processes import manual_tasks
 
 flags, folder, names = json.loads(sys.argv[1])
 clusters = []
@@ -51,7 +51,7 @@ print(json.dumps(found))
 # and wake.  Then a cluster that nobody disturbs takes as many steps.
 _DISTURBED = """
 import json, re, signal, sys
-from tests import manual_tasks
+from tests.processes import manual_tasks
 
 flags, between, folders, least = json.loads(sys.argv[1])
 

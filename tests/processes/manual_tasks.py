@@ -1,4 +1,4 @@
-"""The tasks of a cluster, each started, frozen and killed by the test.
+"""The tasks of a cluster, each started, frozen and killed by the caller.
 
 For programs that `tasks.manual_tasks` runs, as the network must be private.  Tasks are
 forked from a server process that has imported TensorFlow once for all of them, since
