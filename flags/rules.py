@@ -136,7 +136,6 @@ ROWS = (
     *(never("variable_update=auto", alone, _NO_GRADIENT) for alone in _TRAIN_NOTHING),
     *(never(flag, "input_only", _NO_COMPUTATION) for flag in _OF_NETWORKS),
     *(never(flag, "input_only", _NO_COMPUTATION) for flag in _STAGES),
-    never("input_only", "data_name=synthetic", _NO_FILES),
     needs("freeze_when_forward_only", "forward_only"),
     never("freeze_when_forward_only", "job_name", _NOT_IN_CONSTANTS),
     never("freeze_when_forward_only", "local_cluster", _NOT_IN_CONSTANTS),

@@ -56,3 +56,19 @@ def read(
     batches = [batch for step in taken for batch in step]
     joined = [np.concatenate([batch[part] for batch in batches]) for part in range(3)]
     return *joined, [int(batch.first) for batch in batches]
+
+
+def read_records(examples, seed=None) -> list[tuple]:
+    """All (image, label) of `Records`, ordered by an epoch's seed, or as stored."""
+    with tf.Graph().as_default(), v1.Session() as session:
+        if seed is not None:
+            seed = tf.constant(seed, tf.int64)
+        dataset = examples.open(seed).enumerate()
+        dataset = dataset.map(lambda _, record: examples.decode(record))
+        pair = v1.data.make_one_shot_iterator(dataset).get_next()
+        pairs = []
+        while True:
+            try:
+                pairs.append(session.run(pair))
+            except tf.errors.OutOfRangeError:
+                return pairs

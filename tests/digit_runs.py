@@ -104,11 +104,17 @@ class Runs(parameterized.TestCase):
         paths = checkpoint.all_paths(self.directory)
         return [int(path.rsplit("-", 1)[1]) for path in paths]
 
-    def values(self, step: int | None = None) -> dict[str, np.ndarray]:
-        """Variables in the checkpoint of a step, or in the newest."""
-        path = checkpoint.latest(self.directory)
+    def values(self, step: int | None = None, name: str = "") -> dict[str, np.ndarray]:
+        """Variables in the checkpoint of a step, or in the newest.
+
+        Args:
+          step: of the checkpoint.
+          name: of a folder of the directory, which has the checkpoint.
+        """
+        folder = os.path.join(self.directory, name)
+        path = checkpoint.latest(folder)
         if step is not None:
-            path = os.path.join(self.directory, f"model.ckpt-{step}")
+            path = os.path.join(folder, f"model.ckpt-{step}")
         reader = tf.train.load_checkpoint(path)
         return {n: reader.get_tensor(n) for n in reader.get_variable_to_shape_map()}
 

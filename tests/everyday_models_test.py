@@ -7,7 +7,7 @@ import numpy as np
 import tensorflow as tf
 from absl.testing import parameterized
 
-from tests import trainer
+from tests import exact_settings, trainer
 from tests.everyday_models import EVERYDAY, EXAMPLES, WEIGHTS, request, rows, source
 from towers.compute.tower import TowerSpec
 from towers.data import from_arrays, from_dataset, inputs
@@ -15,7 +15,6 @@ from towers.data.example_source import ExampleSource
 from towers.data.examples import Examples
 from towers.evaluation import eval_graph
 from towers.layout import placement
-from towers.layout.stages import Pipeline
 from towers.optimizers.learning_rate import Piecewise
 from towers.optimizers.optimizer import Update
 from towers.variable_update.modes import VARIABLE_UPDATES
@@ -24,19 +23,7 @@ v1 = tf.compat.v1
 
 _SGD = Update("sgd", Piecewise((0.3,)))
 
-# All settings that take the step of one tower of 32.
-_WAYS = {
-    **{
-        mode: dict(towers=4, variable_update=mode)
-        for mode, update in VARIABLE_UPDATES.items()
-        if update.exact
-    },
-    "rounds": dict(towers=4, batch_size=4, accumulate_steps=2),
-    "stages": dict(towers=2, pipeline=Pipeline(2, 4)),
-    "recomputed": dict(towers=2, pipeline=Pipeline(2, 4, recompute="block")),
-    "balanced": dict(towers=1, pipeline=Pipeline(2, 4, balance="time")),
-    "compiled": dict(towers=2, xla_compile=True),
-}
+_WAYS = exact_settings.of_batch(32)
 
 
 def _trainer(model, examples, *, towers=1, **options):

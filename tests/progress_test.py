@@ -6,10 +6,9 @@ import numpy as np
 import tensorflow as tf
 from absl.testing import parameterized
 
-from tests import trainer
+from tests import exact_settings, trainer
 from towers.compute.tower import TowerSpec
 from towers.evaluation import eval_graph
-from towers.layout.stages import Pipeline
 from towers.optimizers.learning_rate import Piecewise
 from towers.optimizers.optimizer import Update
 from towers.variable_update.modes import VARIABLE_UPDATES
@@ -17,20 +16,10 @@ from towers.verification import reference, verdict
 
 _EPOCHS, _EXAMPLES, _BATCH = 2.0, 70, 32  # of a training, an epoch and a step
 
-# All settings that take the step of one tower of 32.
 _WAYS = {
-    **{
-        mode: dict(towers=4, variable_update=mode)
-        for mode, update in VARIABLE_UPDATES.items()
-        if update.exact
-    },
+    **exact_settings.of_batch(_BATCH),
     "one": {},
-    "rounds": dict(towers=4, batch_size=4, accumulate_steps=2),
     "in turn": dict(towers=4, at_a_time=1),
-    "stages": dict(towers=2, pipeline=Pipeline(2, 4)),
-    "recomputed": dict(towers=2, pipeline=Pipeline(2, 4, recompute="block")),
-    "balanced": dict(pipeline=Pipeline(2, 4, balance="time")),
-    "compiled": dict(towers=2, xla_compile=True),
 }
 
 

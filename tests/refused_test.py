@@ -68,7 +68,6 @@ _EXCLUDED = (
 --num_stages=2 --input_only
 --num_micro_batches=2 --input_only
 --recompute=stage --input_only
---input_only --data_name=synthetic
 --input_only --nocross_replica_sync
 --input_only --variable_update=asynchronous
 --freeze_when_forward_only --job_name=ps

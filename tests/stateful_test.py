@@ -9,7 +9,7 @@ import tensorflow as tf
 from absl.testing import parameterized
 
 import towers
-from tests import stateful_models, trainer
+from tests import exact_settings, stateful_models, trainer
 from towers.checkpoints import checkpoint
 from towers.compute.tower import TowerSpec
 from towers.data.arrays import from_arrays
@@ -20,23 +20,13 @@ from towers.layout.stages import Pipeline
 from towers.optimizers.learning_rate import Piecewise
 from towers.optimizers.loss_scale import LossScaling
 from towers.optimizers.optimizer import Update
-from towers.variable_update.modes import VARIABLE_UPDATES
 
 _STEPS = 15  # two and a half epochs
 
-# Every way to take the step of one tower of 8.
 _WAYS = {
-    **{
-        mode: dict(towers=4, variable_update=mode)
-        for mode, update in VARIABLE_UPDATES.items()
-        if update.exact
-    },
+    **exact_settings.of_batch(stateful_models.ROWS),
     "one": {},
-    "rounds": dict(towers=2, batch_size=2, accumulate_steps=2),
     "in turn": dict(towers=4, at_a_time=1),
-    "stages": dict(towers=2, pipeline=Pipeline(2, 4)),
-    "recomputed": dict(towers=2, pipeline=Pipeline(2, 2, recompute="block")),
-    "compiled": dict(towers=2, xla_compile=True),
     "averages of the first": dict(towers=4, batch_norm_averages="first_tower"),
 }
 

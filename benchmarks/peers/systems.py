@@ -91,16 +91,8 @@ def towers(case: BenchmarkCase, length: Length, places: Places) -> Command:
             "towers.train",
             f"--model={model}",
             f"--data_name={data_name}",
-            f"--num_gpus={case.towers}",
-            f"--batch_size={case.batch_size}",
-            f"--num_batches={length.steps}",
-            f"--num_warmup_batches={length.warmup}",
-            f"--display_every={_display_every(length)}",
             f"--compute_dtype={case.dtype}",
-            "--device=cpu",
-            "--optimizer=sgd",
-            f"--init_learning_rate={LEARNING_RATE}",
-            "--weight_decay=0",
+            *_common_flags(case, length),
         ],
         ENVIRONMENT,
     )
@@ -174,15 +166,22 @@ def _tf_cnn_flags(case: BenchmarkCase, length: Length) -> list[str]:
     return [
         f"--model={model}",
         f"--data_name={data_name}",
+        *_common_flags(case, length),
+        "--local_parameter_device=cpu",
+        "--data_format=NHWC",
+        "--variable_update=parameter_server",
+    ]
+
+
+def _common_flags(case: BenchmarkCase, length: Length) -> list[str]:
+    """The flags that this project and tf_cnn_benchmarks both have."""
+    return [
         f"--num_gpus={case.towers}",
         f"--batch_size={case.batch_size}",
         f"--num_batches={length.steps}",
         f"--num_warmup_batches={length.warmup}",
         f"--display_every={_display_every(length)}",
         "--device=cpu",
-        "--local_parameter_device=cpu",
-        "--data_format=NHWC",
-        "--variable_update=parameter_server",
         "--optimizer=sgd",
         f"--init_learning_rate={LEARNING_RATE}",
         "--weight_decay=0",

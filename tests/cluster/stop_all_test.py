@@ -8,8 +8,6 @@ import os
 import re
 import signal
 
-import numpy as np
-import tensorflow as tf
 from absl.testing import parameterized
 
 from tests import digit_runs, in_process_cluster, trainer
@@ -69,11 +67,6 @@ class StopAllTest(digit_runs.Runs, parameterized.TestCase):
         super().setUpClass()
         programs.need_private_networks()
 
-    def _values(self, name: str, step: int) -> dict[str, np.ndarray]:
-        path = os.path.join(self.directory, name, f"model.ckpt-{step}")
-        reader = tf.train.load_checkpoint(path)
-        return {n: reader.get_tensor(n) for n in reader.get_variable_to_shape_map()}
-
     @parameterized.named_parameters(
         ("one_graph", False, signal.SIGTERM, ("ps", 0)),
         ("clients", True, signal.SIGINT, ("worker", 1)),
@@ -106,7 +99,7 @@ class StopAllTest(digit_runs.Runs, parameterized.TestCase):
         resumed = [line for line in lines if line.startswith("Resuming from ")]
         self.assertLen(resumed, 1)
         self.assertEndsWith(resumed[0], f"model.ckpt-{step}")
-        stopped, whole = (self._values(n, step + 20) for n in ("stopped", "whole"))
+        stopped, whole = (self.values(step + 20, n) for n in ("stopped", "whole"))
         trainer.assert_same_bits(whole, stopped)
 
     def test_a_local_cluster_whose_processes_all_get_it(self):
@@ -124,5 +117,5 @@ class StopAllTest(digit_runs.Runs, parameterized.TestCase):
         self.assertEqual(cluster.end(), 143, cluster.lines[-20:])
         self.assertEmpty(cluster.left())
         step = int(re.search(r"step (\d+)", stopped)[1])
-        self.assertNotEmpty(self._values("launched", step))
+        self.assertNotEmpty(self.values(step, "launched"))
         self.assertFalse([line for line in cluster.lines if line.startswith("error")])

@@ -11,9 +11,6 @@ import signal
 import time
 from unittest import mock
 
-import numpy as np
-import tensorflow as tf
-
 from tests import digit_runs, in_process_cluster, trainer
 from tests.processes import manual_tasks, programs
 from towers import train
@@ -140,15 +137,10 @@ class Disturbed(digit_runs.Runs):
         super().setUpClass()
         programs.need_private_networks()
 
-    def _values(self, name: str, step: int) -> dict[str, np.ndarray]:
-        path = os.path.join(self.directory, name, f"model.ckpt-{step}")
-        reader = tf.train.load_checkpoint(path)
-        return {n: reader.get_tensor(n) for n in reader.get_variable_to_shape_map()}
-
     def _assert_nothing_was_lost(self, name: str, last: int) -> None:
         """In a run, against the one that nobody disturbed, where both have saved."""
         step = last // 10 * 10
-        trainer.assert_same_bits(self._values("whole", step), self._values(name, step))
+        trainer.assert_same_bits(self.values(step, "whole"), self.values(step, name))
 
     def _disturb(self, *flags: str, between: bool, least: int = 0) -> manual_tasks.Ends:
         """Kills and freezes tasks that are started by hand; how undisturbed ones end.
@@ -223,7 +215,7 @@ class OneGraphTest(Disturbed):
             eval_at_end=True,
             train_dir=os.path.join(self.directory, "alone"),
         )
-        undisturbed, other = self._values("alone", 10), self._values("whole", 10)
+        undisturbed, other = self.values(10, "alone"), self.values(10, "whole")
         self.assertLess(trainer.difference(undisturbed, other), 1e-5)
         _, lines = whole["controller 0"]
         self.assertEqual(digit_runs.accuracies(alone), digit_runs.accuracies(lines))

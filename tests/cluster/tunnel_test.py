@@ -59,12 +59,7 @@ except OSError as error:
 class TunnelTest(digit_runs.Runs):
     def setUp(self):
         super().setUp()
-        if lacking := machines.lacking():
-            self.skipTest(lacking)
-        try:
-            self.machines = machines.Machines()
-        except (OSError, subprocess.CalledProcessError) as error:
-            self.skipTest(f"this system has no network namespaces: {error}")
+        self.machines = machines.needed()
         self.addCleanup(self.machines.end)
         self.keys = os.path.join(self.create_tempdir(), "keys")
 

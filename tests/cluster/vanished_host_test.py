@@ -41,12 +41,7 @@ _SOON = 150.0
 class VanishedHostTest(digit_runs.Runs):
     def setUp(self):
         super().setUp()
-        if lacking := machines.lacking():
-            self.skipTest(lacking)
-        try:
-            self.machines = machines.Machines()
-        except (OSError, subprocess.CalledProcessError) as error:
-            self.skipTest(f"this system has no network namespaces: {error}")
+        self.machines = machines.needed()
         self.addCleanup(self.machines.end)
         self.hosts = pathlib.Path(self.create_tempdir(), "hosts")
         self._move_to(SECOND)

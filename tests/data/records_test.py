@@ -3,25 +3,10 @@
 import numpy as np
 import tensorflow as tf
 
+from tests.batch_reader import read_records
 from towers.data import records
 
 v1 = tf.compat.v1
-
-
-def _read(examples, seed=None):
-    """All (image, label) of records, in order."""
-    with tf.Graph().as_default(), v1.Session() as session:
-        if seed is not None:
-            seed = tf.constant(seed, tf.int64)
-        dataset = examples.open(seed).enumerate()
-        dataset = dataset.map(lambda _, record: examples.decode(record))
-        pair = v1.data.make_one_shot_iterator(dataset).get_next()
-        pairs = []
-        while True:
-            try:
-                pairs.append(session.run(pair))
-            except tf.errors.OutOfRangeError:
-                return pairs
 
 
 class OwnDataTest(tf.test.TestCase):
@@ -30,7 +15,7 @@ class OwnDataTest(tf.test.TestCase):
         examples = records.from_arrays(images, np.array([2, 0, 1]), num_classes=3)
         self.assertEqual(examples.shape, (4, 2, 1))
         self.assertEqual(examples.num_bytes, 24)
-        pairs = _read(examples)
+        pairs = read_records(examples)
         self.assertAllEqual([image for image, _ in pairs], images)
         self.assertAllEqual([label for _, label in pairs], [2, 0, 1])
 
@@ -79,7 +64,7 @@ class OwnDataTest(tf.test.TestCase):
                 num_classes=2,
             )
             with self.assertRaises(tf.errors.InvalidArgumentError) as raised:
-                _read(examples)
+                read_records(examples)
             self.assertIn(
                 f"label {label} is not in [0, 2)",
                 records.explain(raised.exception, examples=[examples]),

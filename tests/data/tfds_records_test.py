@@ -14,6 +14,7 @@ import tensorflow_datasets as tfds
 from absl.testing import parameterized
 
 from tests import batch_reader
+from tests.batch_reader import read_records
 from towers.data import inputs, order, records, tfds_records
 from towers.data.source import ClientShare, Request
 
@@ -94,22 +95,6 @@ class TfdsRecordsTestSizes(TfdsRecordsTestFormats):
         return [_WEBP, b"", high]
 
 
-def _read(examples, seed=None):
-    """All (image, label) of records, in order."""
-    with tf.Graph().as_default(), v1.Session() as session:
-        if seed is not None:
-            seed = tf.constant(seed, tf.int64)
-        dataset = examples.open(seed).enumerate()
-        dataset = dataset.map(lambda _, record: examples.decode(record))
-        pair = v1.data.make_one_shot_iterator(dataset).get_next()
-        pairs = []
-        while True:
-            try:
-                pairs.append(session.run(pair))
-            except tf.errors.OutOfRangeError:
-                return pairs
-
-
 def _numbers(pairs):
     return [int(image[0, 0, 0]) for image, _ in pairs]
 
@@ -143,7 +128,7 @@ class FromTfdsTest(FromTfds):
         self.assertEqual(examples.path, os.fspath(self.builder.data_path))
 
     def test_every_record_is_read_once(self):
-        pairs = _read(self._records())
+        pairs = read_records(self._records())
         self.assertCountEqual(_numbers(pairs), range(60))
         for (image, label), number in zip(pairs, _numbers(pairs)):
             self.assertEqual(image.shape, (3 + number % 4, 5, 1))
@@ -151,14 +136,16 @@ class FromTfdsTest(FromTfds):
             self.assertEqual(label, number % 3)
 
     def test_the_order_is_a_function_of_the_seed(self):
-        orders = [_numbers(_read(self._records(), seed)) for seed in ([1, 0], [1, 1])]
+        orders = [
+            _numbers(read_records(self._records(), seed)) for seed in ([1, 0], [1, 1])
+        ]
         self.assertCountEqual(orders[0], orders[1])
         self.assertNotEqual(orders[0], orders[1])
-        self.assertEqual(orders[0], _numbers(_read(self._records(), [1, 0])))
+        self.assertEqual(orders[0], _numbers(read_records(self._records(), [1, 0])))
 
     def test_a_part_of_a_split(self):
-        part = _numbers(_read(self._records("train[10:35]")))
-        rest = _numbers(_read(self._records("train[:10]+train[35:]")))
+        part = _numbers(read_records(self._records("train[10:35]")))
+        rest = _numbers(read_records(self._records("train[:10]+train[35:]")))
         self.assertLen(part, 25)
         self.assertCountEqual(part + rest, range(60))
 
@@ -175,7 +162,7 @@ class ByNumberTest(parameterized.TestCase, FromTfds):
             record = examples.by_number(number).get_single_element()
             image = examples.decode(record)[0][0, 0, 0]
             read = [session.run(image, {number: n}) for n in range(25)]
-        self.assertCountEqual(read, _numbers(_read(examples)))
+        self.assertCountEqual(read, _numbers(read_records(examples)))
 
     def test_each_once_in_an_epoch_from_any_position(self):
         source = self._source()
@@ -234,7 +221,7 @@ class PicturesTest(tf.test.TestCase):
         )
 
     def test_formats(self):
-        pairs = _read(self._records(TfdsRecordsTestFormats, "train"))
+        pairs = read_records(self._records(TfdsRecordsTestFormats, "train"))
         self.assertCountEqual([int(label) for _, label in pairs], range(4))
         for image, label in pairs:
             self.assertAllClose(image, _PIXELS, atol=9 if label == 1 else 0)
@@ -250,7 +237,7 @@ class PicturesTest(tf.test.TestCase):
             if not faults[number]:
                 continue
             with self.assertRaises(tf.errors.InvalidArgumentError) as raised:
-                _read(examples)
+                read_records(examples)
             sentence = records.explain(raised.exception, examples=[examples])
             self.assertEqual(
                 sentence,

@@ -5,6 +5,7 @@ import pathlib
 import shutil
 import subprocess
 import time
+import unittest
 from collections.abc import Iterable, Mapping
 
 from tests.processes.programs import ROOT
@@ -146,8 +147,14 @@ class Machines:
             process.communicate()
 
 
-def lacking() -> str:
-    """Which of the programs that this needs are missing, in words; "" if none is."""
+def needed() -> Machines:
+    """Two machines; skips the test where the system has none."""
     programs = ("unshare", "nsenter", "ip", "nft", "stunnel", "openssl")
     missing = [name for name in programs if shutil.which(name) is None]
-    return f"no {', '.join(missing)} here" if missing else ""
+    if missing:
+        raise unittest.SkipTest(f"no {', '.join(missing)} here")
+    try:
+        return Machines()
+    except (OSError, subprocess.CalledProcessError) as error:
+        words = f"this system has no network namespaces: {error}"
+        raise unittest.SkipTest(words) from error
