@@ -149,6 +149,10 @@ class WarmStartTest(digit_runs.Runs):
             pass
         with self.assertRaisesRegex(ValueError, "model.ckpt-7.meta is empty"):
             self._begin(path, get_model=_of_images)
+        with open(f"{path}.meta", "wb") as file:
+            file.write(b"damaged")
+        with self.assertRaisesRegex(ValueError, "model.ckpt-7.meta cannot be read"):
+            self._begin(path, get_model=_of_images)
 
     def test_refuses_another_network_of_tf_cnn_benchmarks(self):
         path = _write_theirs(self.create_tempdir().full_path, "NHWC")

@@ -115,13 +115,16 @@ def data_format(path: str) -> str:
     """`NHWC` or `NCHW`, of the run that wrote a checkpoint of tf_cnn_benchmarks.
 
     Raises:
-      ValueError: its graph, `path`.meta, is not beside it, or is empty.
+      ValueError: its graph, `path`.meta, is not beside it, or is empty or damaged.
     """
     try:
         with tf.io.gfile.GFile(f"{path}.meta", "rb") as file:
-            meta = tf.compat.v1.MetaGraphDef.FromString(file.read())
+            content = file.read()
+        meta = tf.compat.v1.MetaGraphDef.FromString(content)
     except tf.errors.NotFoundError as error:
         raise ValueError(f"{path}.meta is not there") from error
+    except Exception as error:  # protobuf's DecodeError, whose module is not ours
+        raise ValueError(f"{path}.meta cannot be read ({error})") from error
     nodes = {node.name: node for node in meta.graph_def.node}
     if not nodes:
         raise ValueError(f"{path}.meta is empty")
