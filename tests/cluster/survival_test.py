@@ -166,6 +166,21 @@ class Disturbed(digit_runs.Runs):
         return ends_seen[1]
 
 
+def _wait_until_it_answers(cluster: programs.LaunchedCluster) -> None:
+    """Until each task that missed the killed controller has found the new one.
+
+    A task that still misses it would print nothing new when the next one is frozen.
+    """
+    again = "the controller at .* answers again"
+    pattern = rf"^\[(\w+ \d)\] .*(no answer from the controller|{again})"
+    while True:
+        said = [re.findall(pattern, line) for line in cluster.lines]
+        last = dict(pair for pairs in said for pair in pairs)
+        if not any(phrase.startswith("no answer") for phrase in last.values()):
+            return
+        cluster.line(again)
+
+
 # Several classes, as pytest-xdist gives each class to one of its processes.
 class OneGraphTest(Disturbed):
     def _launch_and_disturb(self, *flags: str) -> int:
@@ -183,11 +198,13 @@ class OneGraphTest(Disturbed):
             os.kill(cluster.pid(job, index), signal.SIGKILL)
             cluster.line(f"^{job} {index} was killed by SIGKILL; it is started again")
             cluster.line("Resuming from ")
+        _wait_until_it_answers(cluster)
         controller = cluster.pid("controller")
         os.kill(controller, signal.SIGSTOP)
-        said = "no answer from the controller at 127.0.0.1:.*frozen"
-        # A task that already missed the killed controller prints nothing new.
-        both = (rf"^\[\w+ \d\] \w+ \d: {said}", "^controller 0 is stopped and does")
+        said = (
+            r"^\[\w+ \d\] \w+ \d: no answer from the controller at 127.0.0.1:.*frozen"
+        )
+        both = (said, "^controller 0 is stopped and does")
         first = cluster.line("|".join(both))
         cluster.line(both[0] if re.search(both[1], first) else both[1])
         os.kill(controller, signal.SIGCONT)
