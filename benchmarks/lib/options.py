@@ -45,6 +45,17 @@ def above_0(text: str) -> float:
     return value
 
 
+def below_1(text: str) -> float:
+    """A number of at least 0 and less than 1."""
+    try:
+        value = float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number") from None
+    if not 0 <= value < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not from 0 to below 1")
+    return value
+
+
 def _at_least(least: int, text: str) -> int:
     try:
         value = int(text)

@@ -32,3 +32,14 @@ class LineChartTest(absltest.TestCase):
             line_chart([1.0, 2.0], [3.0, 3.0], title="A", labels=("x", "y"))
         )
         self.assertEqual(points[0][1], points[1][1])
+
+    def test_several_lines_in_one_frame(self):
+        both = {"a < b": [1.0, 2.0], "c": [3.0, 1.0]}
+        text = line_chart([1.0, 10.0], both, title="A", labels=("x", "y"))
+        ElementTree.fromstring(text)
+        first, second = re.findall('points="(.*?)" fill="none" (stroke=".*?")', text)
+        self.assertEqual(
+            first[0].split()[0], second[0].split()[1].replace("620.0", "80.0")
+        )
+        self.assertNotEqual(first[1], second[1])
+        self.assertIn(">a &lt; b</text>", text)

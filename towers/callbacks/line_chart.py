@@ -2,33 +2,36 @@
 
 import html
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 _WIDTH, _HEIGHT = 640, 400
 _LEFT, _RIGHT, _TOP, _BOTTOM = 80, 20, 40, 50  # margins
 _FONT = 'font-family="sans-serif" font-size="13"'
 _TICKS = 5  # on the vertical axis
+_COLOURS = ("#36c", "#c33", "#393", "#c80", "#639")  # of several lines, in turn
 
 
 def line_chart(
     xs: Sequence[float],
-    ys: Sequence[float],
+    ys: Sequence[float] | Mapping[str, Sequence[float]],
     *,
     title: str,
     labels: tuple[str, str],
     mark: float | None = None,
 ) -> str:
-    """The SVG text of a line over a logarithmic horizontal axis.
+    """The SVG text of lines over a logarithmic horizontal axis.
 
     Args:
       xs: above 0, ascending, not all equal.
-      ys: finite, one for each.
+      ys: finite, one for each; or several lines, each under its name.
       title: above the chart.
       labels: of the horizontal and the vertical axis.
       mark: an x at which a vertical line is drawn.
     """
+    lines = ys if isinstance(ys, Mapping) else {"": ys}
     low, high = math.log10(xs[0]), math.log10(xs[-1])
-    bottom, top = min(ys), max(ys)
+    bottom = min(min(line) for line in lines.values())
+    top = max(max(line) for line in lines.values())
     top += (top == bottom) * 1.0
 
     def across(x: float) -> float:
@@ -71,6 +74,10 @@ def line_chart(
             f'<path d="M{x:.1f} {_TOP}V{floor}" stroke="#c33" stroke-dasharray="4"/>'
             + text(x, _TOP - 4, f"{mark:.3g}", f'{middle} fill="#c33"')
         )
-    points = " ".join(f"{across(x):.1f},{up(y):.1f}" for x, y in zip(xs, ys))
-    parts.append(f'<polyline points="{points}" fill="none" stroke="#36c"/>')
+    for number, (name, line) in enumerate(lines.items()):
+        colour = _COLOURS[number % len(_COLOURS)]
+        points = " ".join(f"{across(x):.1f},{up(y):.1f}" for x, y in zip(xs, line))
+        parts.append(f'<polyline points="{points}" fill="none" stroke="{colour}"/>')
+        y = floor - 8 - 18 * (len(lines) - 1 - number)  # in the lower left corner
+        parts.append(text(_LEFT + 8, y, name, f'fill="{colour}"'))
     return "\n".join([*parts, "</svg>\n"])
