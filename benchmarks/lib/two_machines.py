@@ -15,11 +15,12 @@ import signal
 import subprocess
 import sys
 import tempfile
+import unittest
 from collections.abc import Mapping, Sequence
 
 from benchmarks.lib import launch_tasks
 from benchmarks.lib.options import parser_for, positive
-from tests.processes.machines import FIRST, SECOND, Machines, lacking
+from tests.processes.machines import FIRST, SECOND, Machines, needed
 
 _BEGIN = 2222  # port of the first task
 _PATIENCE = 60.0  # seconds, until all tasks listen
@@ -68,13 +69,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = parser_for("lib.two_machines", __doc__)
     parser.add_argument("--port", type=positive, action="append", default=[])
     options, counts = launch_tasks.parse(parser, argv)
-    if missing := lacking():
-        parser.error(missing)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        machines = Machines()
-    except (OSError, subprocess.CalledProcessError) as error:
-        parser.error(f"this system has no network namespaces: {error}")
+        machines = needed()
+    except unittest.SkipTest as reason:
+        parser.error(str(reason))
     try:
         return run_on_two_machines(machines, options.command, counts, options.port)
     except TimeoutError as error:
