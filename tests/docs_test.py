@@ -32,6 +32,7 @@ _OTHERS = {
     *("seconds", "picture"),
     *("cases", "parts", "rounds", "systems", "images", "towers"),  # flags of benchmarks
     *("same_command", "resume", "out", "ends", "preprocessing", "spread"),
+    *("plot", "straggling"),
     *("plain_gradients", "step_by_step", "official_models"),
     *("tf_cnn_benchmarks", "settings", "estimates"),
     *("distortions", "single", "index", "port"),
