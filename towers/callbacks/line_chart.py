@@ -30,8 +30,7 @@ def line_chart(
     """
     lines = ys if isinstance(ys, Mapping) else {"": ys}
     low, high = math.log10(xs[0]), math.log10(xs[-1])
-    bottom = min(min(line) for line in lines.values())
-    top = max(max(line) for line in lines.values())
+    bottom, top = min(map(min, lines.values())), max(map(max, lines.values()))
     top += (top == bottom) * 1.0
 
     def across(x: float) -> float:
