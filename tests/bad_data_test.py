@@ -6,7 +6,6 @@ Each case is trained by the command and by `towers.fit`.
 import contextlib
 import io
 import os
-import signal
 from unittest import mock
 
 import numpy as np
@@ -15,12 +14,12 @@ from absl.testing import parameterized
 
 import towers
 from models import Inputs, Model, Recipe, Schedule
+from tests import bad_rows
+from tests.bad_rows import Rows, X, Y, kill, leave, raise_error
 from towers import data as td
 from towers import train
 
 _HERE = "tests.bad_data_test"
-_X = np.arange(120, dtype=np.float32).reshape(40, 3) / 100
-_Y = (np.arange(40) % 3).astype(np.int32)
 _ONES = np.ones(40, np.float32)
 
 
@@ -39,35 +38,10 @@ def data(split):
     raise NotImplementedError(split)
 
 
-class _Rows:
-    """(_X[i], _Y[i]), but one that is as `change(i)` has it."""
-
-    def __init__(self, change=None, lengths=(), changed=33):
-        self._change, self._lengths, self._changed = change, list(lengths), changed
-
-    def __len__(self):
-        return self._lengths.pop(0) if self._lengths else 40
-
-    def __getitem__(self, i):
-        return self._change(i) if i == self._changed else (_X[i], _Y[i])
-
-
 def _at_33(array, value):
     array = array.copy()
     array[33] = value
     return array
-
-
-def _raise(i):
-    raise KeyError(f"no row {i}")
-
-
-def _leave(i):
-    raise SystemExit(i)
-
-
-def _kill(i):
-    os.kill(os.getpid(), signal.SIGKILL)
 
 
 def _dataset(*arrays):
@@ -78,7 +52,7 @@ def _generated(change):
     """A dataset of a Python generator, of whose elements one is of `change`."""
 
     def generate():
-        rows = _Rows(change)
+        rows = Rows(change)
         for i in range(40):
             yield rows[i]
 
@@ -86,7 +60,7 @@ def _generated(change):
     return lambda: tf.data.Dataset.from_generator(generate, output_signature=signature)
 
 
-def _records(x=_X):
+def _records(x=X):
     path = os.path.join(os.environ["TEST_TMPDIR"], "bad.tfrecord")
     with tf.io.TFRecordWriter(path) as writer:
         for row in x:
@@ -98,7 +72,7 @@ def _numbers(record):
     return tf.ensure_shape(tf.io.decode_raw(record, tf.float32), [3])
 
 
-def _files(make, x=_X):
+def _files(make, x=X):
     return td.from_files(_records(x), lambda record: make(_numbers(record)))
 
 
@@ -117,61 +91,61 @@ def _in_python(x):
 _CASES = {
     # Features and specs.
     "float64": (
-        lambda: td.from_arrays(_X.astype("f8"), _Y),
+        lambda: td.from_arrays(X.astype("f8"), Y),
         r"features is float64 \[3\], the model reads float32 \[3\]",
         2,
     ),
     "another_name": (
-        lambda: td.from_arrays({"table": _X}, _Y),
+        lambda: td.from_arrays({"table": X}, Y),
         r"features\['table'\] is float32 \[3\], the model reads nothing of that name",
         2,
     ),
     "no_labels": (
-        lambda: td.from_dataset(_dataset(_X), num_examples=40),
+        lambda: td.from_dataset(_dataset(X), num_examples=40),
         r"labels is missing, the model reads int32 \[\]",
         2,
     ),
     # Examples of unequal shape.
     "source_shape": (
-        lambda: td.from_source(_Rows(lambda i: (_X[i][:2], _Y[i]))),
+        lambda: td.from_source(Rows(lambda i: (X[i][:2], Y[i]))),
         r"source\[33\] has features of float32 \[2\], and source\[0\] of",
         1,
     ),
     "second_shape": (
-        lambda: td.from_source(_Rows(lambda i: (_X[i][:2], _Y[i]), changed=1)),
+        lambda: td.from_source(Rows(lambda i: (X[i][:2], Y[i]), changed=1)),
         r"source\[1\] has features of float32 \[2\], and source\[0\] of",
         2,
     ),
     "files_shape": (
-        lambda: _files(lambda x: (x, 1), [*_X[:33], _X[33][:2], *_X[34:]]),
+        lambda: _files(lambda x: (x, 1), [*X[:33], X[33][:2], *X[34:]]),
         r"record 33 of .*bad.tfrecord cannot be read: Shape of tensor .*\[2\]",
         1,
     ),
     "dataset_shape": (
         lambda: td.from_dataset(
-            _generated(lambda i: (_X[i][:2], _Y[i])), num_examples=40
+            _generated(lambda i: (X[i][:2], Y[i])), num_examples=40
         ),
         r"element 33 cannot be read: .* yielded an element of shape \(2,\)",
         1,
     ),
     # Errors of the user's code.
     "source_raises": (
-        lambda: td.from_source(_Rows(_raise)),
-        rf"source\[33\] failed: KeyError: 'no row 33' \({__file__}:\d+\)",
+        lambda: td.from_source(Rows(raise_error)),
+        rf"source\[33\] failed: KeyError: 'no row 33' \({bad_rows.__file__}:\d+\)",
         1,
     ),
     "source_exits": (
-        lambda: td.from_source(_Rows(_leave)),
-        rf"source\[33\] failed: SystemExit: 33 \({__file__}:\d+\)",
+        lambda: td.from_source(Rows(leave)),
+        rf"source\[33\] failed: SystemExit: 33 \({bad_rows.__file__}:\d+\)",
         1,
     ),
     "worker_raises": (
-        lambda: td.from_source(_Rows(_raise), workers=2),
-        rf"source\[33\] failed: KeyError: 'no row 33' \({__file__}:\d+\)",
+        lambda: td.from_source(Rows(raise_error), workers=2),
+        rf"source\[33\] failed: KeyError: 'no row 33' \({bad_rows.__file__}:\d+\)",
         1,
     ),
     "worker_killed": (
-        lambda: td.from_source(_Rows(_kill), workers=2),
+        lambda: td.from_source(Rows(kill), workers=2),
         r"worker process \d+ was ended by SIGKILL while it read .*source\[\d+\]",
         1,
     ),
@@ -186,24 +160,24 @@ _CASES = {
         1,
     ),
     "generator_raises": (
-        lambda: td.from_dataset(_generated(_raise), num_examples=40),
-        rf"element 33 cannot be read: KeyError: 'no row 33' \({__file__}:\d+\)",
+        lambda: td.from_dataset(_generated(raise_error), num_examples=40),
+        rf"element 33 cannot be .*: KeyError: 'no row 33' \({bad_rows.__file__}:\d+\)",
         1,
     ),
     # The number of examples.
     "length_changes": (
-        lambda: td.from_source(_Rows(lengths=[40, 40, 40, 39])),
+        lambda: td.from_source(Rows(lengths=[40, 40, 40, 39])),
         r"len\(source\) is 39 and was 40 when the run began",
         1,
     ),
     "endless": (
-        lambda: td.from_dataset(lambda: _dataset(_X, _Y)().repeat(), num_examples=40),
+        lambda: td.from_dataset(lambda: _dataset(X, Y)().repeat(), num_examples=40),
         "the dataset is endless; leave out its repeat",
         2,
     ),
     "endless_generator": (
         lambda: td.from_dataset(
-            lambda: _dataset(_X, _Y)().repeat().filter(lambda *_: True),
+            lambda: _dataset(X, Y)().repeat().filter(lambda *_: True),
             num_examples=40,
         ),
         "num_examples=40, and the dataset has more than 40",
@@ -211,61 +185,61 @@ _CASES = {
     ),
     "too_short": (
         lambda: td.from_dataset(
-            lambda: _dataset(_X, _Y)().filter(lambda x, _: x[0] > 0.5), num_examples=40
+            lambda: _dataset(X, Y)().filter(lambda x, _: x[0] > 0.5), num_examples=40
         ),
         "num_examples=40, and the dataset has 23",
         1,
     ),
-    "empty_arrays": (lambda: td.from_arrays(_X[:0], _Y[:0]), "features is empty", 2),
+    "empty_arrays": (lambda: td.from_arrays(X[:0], Y[:0]), "features is empty", 2),
     "empty_source": (lambda: td.from_source([]), r"source\[0\] is empty", 2),
     "empty_files": (lambda: _files(lambda x: (x, 1), []), "holds no records", 2),
     "empty_dataset": (
-        lambda: td.from_dataset(_dataset(_X[:0], _Y[:0]), num_examples=40),
+        lambda: td.from_dataset(_dataset(X[:0], Y[:0]), num_examples=40),
         "num_examples=40, and the dataset has 0",
         2,
     ),
     # NaN and infinity.
     "arrays_nan": (
-        lambda: td.from_arrays(_at_33(_X, np.nan), _Y),
+        lambda: td.from_arrays(_at_33(X, np.nan), Y),
         "features of example 33 is not finite",
         2,
     ),
     "first_nan": (
-        lambda: td.from_source(_Rows(lambda i: (_X[i] * np.nan, _Y[i]), changed=0)),
+        lambda: td.from_source(Rows(lambda i: (X[i] * np.nan, Y[i]), changed=0)),
         r"source\[0\] has features that is not finite",
         2,
     ),
     "source_nan": (
-        lambda: td.from_source(_Rows(lambda i: (_X[i] * np.inf, _Y[i]))),
+        lambda: td.from_source(Rows(lambda i: (X[i] * np.inf, Y[i]))),
         r"source\[33\] has features that is not finite",
         1,
     ),
     "files_nan": (
-        lambda: _files(lambda x: (x, 1), _at_33(_X, np.nan)),
+        lambda: _files(lambda x: (x, 1), _at_33(X, np.nan)),
         "features of example 33 is not finite in the data, so replace .*; nothing was",
         1,
     ),
     "dataset_nan": (
         lambda: td.from_dataset(
-            _dataset(_at_33(_X, np.nan), _Y), num_examples=40, shuffle_buffer=30
+            _dataset(_at_33(X, np.nan), Y), num_examples=40, shuffle_buffer=30
         ),
         "features of example 33 is not finite in the data",
         1,
     ),
     # Weights.
     "arrays_weight": (
-        lambda: td.from_arrays(_X, _Y, _at_33(_ONES, -1)),
+        lambda: td.from_arrays(X, Y, _at_33(_ONES, -1)),
         "weights of example 33 is negative",
         2,
     ),
     "first_weight": (
-        lambda: td.from_source([(x, y, -1.0) for x, y in zip(_X, _Y)]),
+        lambda: td.from_source([(x, y, -1.0) for x, y in zip(X, Y)]),
         r"source\[0\] has the weight -1.0, which is negative",
         2,
     ),
     "source_weight": (
         lambda: td.from_source(
-            [(x, y, -1.0 if i == 33 else 1.0) for i, (x, y) in enumerate(zip(_X, _Y))]
+            [(x, y, -1.0 if i == 33 else 1.0) for i, (x, y) in enumerate(zip(X, Y))]
         ),
         r"source\[33\] has the weight -1.0, which is negative",
         1,
@@ -276,17 +250,17 @@ _CASES = {
         1,
     ),
     "dataset_weight": (
-        lambda: td.from_dataset(_dataset(_X, _Y, _at_33(_ONES, -1)), num_examples=40),
+        lambda: td.from_dataset(_dataset(X, Y, _at_33(_ONES, -1)), num_examples=40),
         "weights of example 33 is -1; it must be 0 or more",
         1,
     ),
     "arrays_weights_0": (
-        lambda: td.from_arrays(_X, _Y, 0 * _ONES),
+        lambda: td.from_arrays(X, Y, 0 * _ONES),
         "weights are all 0",
         2,
     ),
     "source_weights_0": (
-        lambda: td.from_source([(x, y, 0.0) for x, y in zip(_X, _Y)]),
+        lambda: td.from_source([(x, y, 0.0) for x, y in zip(X, Y)]),
         "the weights of an epoch are all 0",
         1,
     ),
@@ -296,30 +270,28 @@ _CASES = {
         1,
     ),
     "dataset_weights_0": (
-        lambda: td.from_dataset(_dataset(_X, _Y, 0 * _ONES), num_examples=40),
+        lambda: td.from_dataset(_dataset(X, Y, 0 * _ONES), num_examples=40),
         "the weights of an epoch are all 0",
         1,
     ),
     # Classes.
     "arrays_class": (
-        lambda: td.from_arrays(_X, _at_33(_Y, 3)),
+        lambda: td.from_arrays(X, _at_33(Y, 3)),
         r"labels of example 33 is 3; it must be a class, in \[0, 3\)",
         2,
     ),
     "fewer_classes": (
-        lambda: td.from_arrays(
-            _X, np.minimum(_Y, _at_33(_Y, 2) // 2 * 2), num_classes=2
-        ),
+        lambda: td.from_arrays(X, np.minimum(Y, _at_33(Y, 2) // 2 * 2), num_classes=2),
         r"labels of example 2 is 2; it must be a class, in \[0, 2\)",
         2,
     ),
     "source_class": (
-        lambda: td.from_source(_Rows(lambda i: (_X[i], np.int32(-1)))),
+        lambda: td.from_source(Rows(lambda i: (X[i], np.int32(-1)))),
         r"labels of example 33 is -1; it must be a class, in \[0, 3\)",
         1,
     ),
     "first_class": (
-        lambda: td.from_source(_Rows(lambda i: (_X[i], np.int32(3)), changed=0)),
+        lambda: td.from_source(Rows(lambda i: (X[i], np.int32(3)), changed=0)),
         r"labels of example 0 is 3; it must be a class, in \[0, 3\)",
         2,
     ),
@@ -330,7 +302,7 @@ _CASES = {
     ),
     "dataset_class": (
         lambda: td.from_dataset(
-            _dataset(_X, _at_33(_Y, 3)), num_examples=40, shuffle_buffer=30
+            _dataset(X, _at_33(Y, 3)), num_examples=40, shuffle_buffer=30
         ),
         r"labels of example 33 is 3; it must be a class, in \[0, 3\)",
         1,
@@ -378,10 +350,10 @@ class BadDataTest(parameterized.TestCase):
     def test_good_data_is_trained_on(self):
         settings = dict(num_epochs=1.0, device="cpu", num_warmup_batches=0)
         for examples in (
-            td.from_arrays(_X, _Y, _at_33(_ONES, 0)),
-            td.from_source(_Rows(lambda i: (_X[i], _Y[i]))),
+            td.from_arrays(X, Y, _at_33(_ONES, 0)),
+            td.from_source(Rows(lambda i: (X[i], Y[i]))),
             _files(lambda x: (x, 2, x[0])),
-            td.from_dataset(_dataset(_X, _Y, _X[:, 0] // 0.5), num_examples=40),
+            td.from_dataset(_dataset(X, Y, X[:, 0] // 0.5), num_examples=40),
         ):
             with contextlib.redirect_stdout(io.StringIO()):
                 towers.fit(net(), examples, **settings)
@@ -392,6 +364,4 @@ class BadDataTest(parameterized.TestCase):
             contextlib.redirect_stdout(io.StringIO()),
             self.assertRaisesRegex(ValueError, "checkpoint"),
         ):
-            towers.predict(
-                net(), td.from_arrays(_X, _Y), train_dir=folder, device="cpu"
-            )
+            towers.predict(net(), td.from_arrays(X, Y), train_dir=folder, device="cpu")

@@ -3,10 +3,12 @@
 import gc
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 from absl import flags
+
+from tests import program
 
 # As in .bazelrc; read when TensorFlow is imported.  The mains have oneDNN on, too.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -33,6 +35,13 @@ def _heed(number: int, handler: signal.Handlers | Callable) -> None:
     """Sets the handler of a signal that this process was started to ignore."""
     if signal.getsignal(number) == signal.SIG_IGN:
         signal.signal(number, handler)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _peak() -> Iterator[None]:
+    """Runs report a peak that no test has measured."""
+    with program.KNOWN_PEAK:
+        yield
 
 
 def pytest_collection_finish() -> None:

@@ -18,7 +18,6 @@ from models.model import Images, Model, Recipe, Schedule
 from towers import planning, run
 from towers.checkpoints import checkpoint
 from towers.cluster.sessions import settle_process
-from towers.compute import flops
 from towers.evaluation import watch
 from towers.session import progress
 
@@ -65,9 +64,6 @@ class Runs(parameterized.TestCase):
     def setUp(self):
         super().setUp()
         self.directory = os.path.join(self.create_tempdir(), "train")
-        patch = mock.patch.object(flops, "measure_peak", return_value=5e12)
-        patch.start()  # it takes most of the time of so short a run
-        self.addCleanup(patch.stop)
 
     def run_flags(
         self, *, status=0, stream=None, get_model=None, callbacks=(), **settings

@@ -28,6 +28,15 @@ def _predict(*flags):
     )
 
 
+def _refused(*flags):
+    """The errors of a command that ends with 2."""
+    main = importlib.import_module("towers.predict").main
+    with contextlib.redirect_stderr(io.StringIO()) as errors:
+        assert main(["predict", *_SMALL, *flags]) == 2
+    lines = errors.getvalue().splitlines()
+    return [line for line in lines if line.startswith("error: ")]
+
+
 class PredictTest(absltest.TestCase):
     def test_the_command_and_the_call_predict_the_same(self):
         folder = self.create_tempdir().full_path
@@ -62,17 +71,13 @@ class PredictTest(absltest.TestCase):
                 predict("mlp", "digits", train_dir=self.create_tempdir().full_path)
 
     def test_what_is_wrong_is_said_in_one_sentence_each(self):
-        done = _predict("--num_gpus=0")
-        self.assertEqual(done.returncode, 2)
-        errors = [s for s in done.stderr.splitlines() if s.startswith("error: ")]
+        errors = _refused("--num_gpus=0")
         self.assertEqual([e.split(":")[1].strip() for e in errors], [
             "--num_gpus=0", "--train_dir", "--out"
         ])  # fmt: skip
         folder = self.create_tempdir().full_path
-        done = _predict(f"--train_dir={folder}", f"--out={folder}/p.txt")
-        self.assertEqual(done.returncode, 2)
-        self.assertIn(f"--out={folder}/p.txt: must end with one of .npz", done.stderr)
+        [error] = _refused(f"--train_dir={folder}", f"--out={folder}/p.txt")
+        self.assertIn(f"--out={folder}/p.txt: must end with one of .npz", error)
         out = [f"--train_dir={folder}", f"--out={folder}/p.npz"]
-        done = _predict(*out, "--num_stages=2", f"--pipeline_report={folder}/r")
-        self.assertEqual(done.returncode, 2)
-        self.assertIn("does not go with towers.predict, which takes no", done.stderr)
+        [error] = _refused(*out, "--num_stages=2", f"--pipeline_report={folder}/r")
+        self.assertIn("does not go with towers.predict, which takes no", error)

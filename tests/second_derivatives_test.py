@@ -1,5 +1,6 @@
 """Gradients of gradients: of every layer in every compute dtype, and in training."""
 
+import functools
 import math
 from unittest import mock
 
@@ -83,8 +84,8 @@ class SecondDerivativesTest(parameterized.TestCase, tf.test.TestCase):
         has = mock.patch.object(processor, "has", instructions.split().__contains__)
         dtype = COMPUTE_DTYPES[dtype]
         with has:
-            derivatives = self._second(layer, dtype, kind="cpu")
-        wanted = self._second(layer, tf.float32, kind="gpu")
+            derivatives = _second(layer, dtype, kind="cpu")
+        wanted = _of_plain_operations(layer)
         self.assertEqual(len(derivatives), len(wanted))
         self.assertNotEmpty(derivatives)
         bound = 1e-5 if dtype == tf.float32 else 0.04
@@ -92,37 +93,6 @@ class SecondDerivativesTest(parameterized.TestCase, tf.test.TestCase):
             size = np.max(np.abs(right))
             self.assertGreater(size, 0)
             self.assertAllLess(np.abs(value - right) / size, bound)
-
-    def _second(self, layer: str, dtype: tf.DType, kind: str) -> list[np.ndarray]:
-        """The gradients, by x and the layer's variables, of the squares of those of a
-        weighted sum of squares by x."""
-        shape, call = _LAYERS[layer]
-        variables = []
-
-        def get(getter, name, shape=None, dtype=None, initializer=None, **options):
-            del getter, name, initializer, options
-            draw = np.random.default_rng(len(variables)).normal(size=shape)
-            draw *= 0.5 / math.sqrt(shape[0]) if len(shape) > 1 else 0.5
-            variables.append(tf.cast(tf.constant(draw, tf.bfloat16), dtype))
-            return variables[-1]
-
-        draw = np.random.default_rng(9).normal(size=shape)
-        with tf.Graph().as_default(), v1.Session() as session:
-            # Values that bfloat16 represents exactly.
-            x = tf.cast(tf.constant(draw, tf.bfloat16), dtype)
-            nn = SequenceLayers(training=True, num_classes=5, dtype=dtype)
-            with (
-                v1.variable_scope("", custom_getter=get, use_resource=True),
-                kernels.gradients(kind=kind, dtype=dtype),
-            ):
-                y = call(x, nn)
-            weights = np.linspace(-1, 1, math.prod(y.shape)).reshape(y.shape)
-            target = tf.reduce_sum(weights * tf.cast(y, tf.float32) ** 2) / 16
-            [dx] = tf.gradients(target, [x])
-            penalty = tf.reduce_sum(tf.cast(dx, tf.float32) ** 2)
-            by = [g for g in tf.gradients(penalty, [x, *variables]) if g is not None]
-            wide = [tf.cast(tf.convert_to_tensor(g), tf.float32) for g in by]
-            return session.run(wide)
 
     @parameterized.product(kind=("cpu", "gpu"), beta=(0.75, 0.6))
     def test_of_a_local_response_norm_is_that_of_its_formula(self, kind, beta):
@@ -147,13 +117,55 @@ class SecondDerivativesTest(parameterized.TestCase, tf.test.TestCase):
     def test_a_gradient_penalty_in_training(self, dtype, as_factors):
         """Four towers take the steps of one, and the penalty counts in each dtype."""
         how = mock.patch.object(sufficient_factors, "_are_less", lambda *_: as_factors)
-        plain = _trained(1, 0.0, tf.float32)
-        one_tower = _trained(1, 0.1, tf.float32)
+        plain, one_tower = _of_one_tower(0.0), _of_one_tower(0.1)
         with how:
             four = _trained(4, 0.1, COMPUTE_DTYPES[dtype])
         bound = {"float32": 1e-5, "float16": 0.1, "bfloat16": 0.2}[dtype]
         self.assertGreater(trainer.difference(plain, one_tower), 1)
         self.assertLess(trainer.difference(one_tower, four), bound)
+
+
+def _second(layer: str, dtype: tf.DType, kind: str) -> list[np.ndarray]:
+    """The gradients, by x and the layer's variables, of the squares of those of a
+    weighted sum of squares by x."""
+    shape, call = _LAYERS[layer]
+    variables = []
+
+    def get(getter, name, shape=None, dtype=None, initializer=None, **options):
+        del getter, name, initializer, options
+        draw = np.random.default_rng(len(variables)).normal(size=shape)
+        draw *= 0.5 / math.sqrt(shape[0]) if len(shape) > 1 else 0.5
+        variables.append(tf.cast(tf.constant(draw, tf.bfloat16), dtype))
+        return variables[-1]
+
+    draw = np.random.default_rng(9).normal(size=shape)
+    with tf.Graph().as_default(), v1.Session() as session:
+        # Values that bfloat16 represents exactly.
+        x = tf.cast(tf.constant(draw, tf.bfloat16), dtype)
+        nn = SequenceLayers(training=True, num_classes=5, dtype=dtype)
+        with (
+            v1.variable_scope("", custom_getter=get, use_resource=True),
+            kernels.gradients(kind=kind, dtype=dtype),
+        ):
+            y = call(x, nn)
+        weights = np.linspace(-1, 1, math.prod(y.shape)).reshape(y.shape)
+        target = tf.reduce_sum(weights * tf.cast(y, tf.float32) ** 2) / 16
+        [dx] = tf.gradients(target, [x])
+        penalty = tf.reduce_sum(tf.cast(dx, tf.float32) ** 2)
+        by = [g for g in tf.gradients(penalty, [x, *variables]) if g is not None]
+        wide = [tf.cast(tf.convert_to_tensor(g), tf.float32) for g in by]
+        return session.run(wide)
+
+
+@functools.cache
+def _of_plain_operations(layer: str) -> list[np.ndarray]:
+    """In float32, as on a GPU, where no layer has a gradient of its own."""
+    return _second(layer, tf.float32, kind="gpu")
+
+
+@functools.cache
+def _of_one_tower(factor: float) -> dict[str, np.ndarray]:
+    return _trained(1, factor, tf.float32)
 
 
 def _trained(towers: int, factor: float, dtype: tf.DType) -> dict[str, np.ndarray]:
