@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from absl import flags
 
-from tests import program
+from tests.processes.known_peak import KNOWN_PEAK
 
 # As in .bazelrc; read when TensorFlow is imported.  The mains have oneDNN on, too.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -40,7 +40,7 @@ def _heed(number: int, handler: signal.Handlers | Callable) -> None:
 @pytest.fixture(scope="session", autouse=True)
 def _peak() -> Iterator[None]:
     """Runs report a peak that no test has measured."""
-    with program.KNOWN_PEAK:
+    with KNOWN_PEAK:
         yield
 
 

@@ -4,9 +4,11 @@ TensorFlow's servers listen on every interface, so such a test runs in a process
 own, in a private network.
 """
 
+import atexit
 import collections
 import contextlib
 import dataclasses
+import functools
 import json
 import os
 import re
@@ -15,7 +17,6 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from typing import Any, NoReturn
-from unittest import mock
 
 import tensorflow as tf
 
@@ -27,44 +28,7 @@ from towers.layout import cluster_spec, placement
 v1 = tf.compat.v1
 
 
-def found_inside(
-    program: str, *arguments: str, seconds: float = programs.PATIENCE
-) -> Any:
-    """Runs a program in a private network of its own.
-
-    Args:
-      program: Python code whose last line of output is JSON, as `tell` prints it.  It
-        begins inside the network, which only a single-threaded process can enter.
-      *arguments: of the program.
-      seconds: that it may take.
-
-    Returns:
-      The value of that JSON.
-
-    Raises:
-      SkipTest: the system has no private networks.
-      AssertionError: the program fails; the message is its stderr.
-      subprocess.TimeoutExpired: it takes longer.
-    """
-    programs.need_private_networks()
-    enter = "from towers.cluster import private_network; private_network.enter()\n"
-    with subprocess.Popen(
-        [sys.executable, "-c", enter + program, *arguments],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    ) as process:
-        try:
-            printed, errors = process.communicate(timeout=seconds)
-        finally:
-            # The whole group: a task that it started may be frozen.
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-    assert process.returncode == 0, errors
-    return json.loads(printed.splitlines()[-1])
-
+_QUIET = {"TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": ""}
 
 # Runs a cluster to its end; prints `Ends` of `manual_tasks`.
 _ALONE = """
@@ -81,21 +45,101 @@ print(json.dumps(found))
 """
 
 
-def manual_tasks(program: str, *order: Any, data_dir: str) -> Any:
-    """As `found_inside`, for programs that use the module `manual_tasks`.
+class _Server(programs.OutputLines):
+    """`program_server`, until this process ends."""
+
+    def __init__(self):
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tests.processes.program_server"],
+            cwd=ROOT,
+            env={**os.environ, "PYTHONPATH": str(ROOT), **_QUIET},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        atexit.register(self.kill)
+        super().__init__(self._process.stdout)
+
+    def run(self, program: str, arguments: list[str], data_dir: str | None) -> str:
+        """What a program prints; arguments as `manual_tasks` has them."""
+        environment = {**os.environ, "PYTHONPATH": str(ROOT), **_QUIET}
+        environment |= {"TFDS_DATA_DIR": data_dir} if data_dir else {}
+        order = [program, arguments, environment]
+        self._process.stdin.write(f"{json.dumps(order)}\n")
+        self._process.stdin.flush()
+        succeeded, printed = json.loads(self.line("", 2 * programs.PATIENCE))
+        assert succeeded, printed
+        return printed
+
+    def kill(self) -> None:
+        """Ends the whole group: a task that a program started may be frozen."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+
+
+_server = functools.cache(_Server)
+
+
+def manual_tasks(program: str, *order: Any, data_dir: str | None = None) -> Any:
+    """Runs a program that uses the module `manual_tasks`, in a private network.
+
+    Such programs run one after the other in one process (`program_server`).
 
     Args:
-      program: as `found_inside` has it.
+      program: Python code whose last line of output is JSON.
       *order: given to it as one argument, a JSON list.
-      data_dir: where TFDS keeps its data sets.
+      data_dir: where TFDS keeps its data sets; its own default when None.
+
+    Returns:
+      The value of that JSON.
+
+    Raises:
+      SkipTest: the system has no private networks.
+      AssertionError: the program fails; the message is its traceback.
     """
-    environment = {
-        "TFDS_DATA_DIR": data_dir,
-        "TF_CPP_MIN_LOG_LEVEL": "3",
-        "CUDA_VISIBLE_DEVICES": "",
-    }
-    with mock.patch.dict(os.environ, environment):
-        return found_inside(program, json.dumps(order), seconds=2 * programs.PATIENCE)
+    programs.need_private_networks()
+    try:
+        printed = _server().run(program, [json.dumps(order)], data_dir)
+    except BaseException:
+        _server().kill()  # and whatever the program has left there
+        _server.cache_clear()
+        raise
+    return json.loads(printed.splitlines()[-1])
+
+
+# Runs a program in a process of its own; prints its status and its lines.
+_FORKED = """
+import json, sys
+from tests.processes import manual_tasks, programs
+
+program, arguments = json.loads(sys.argv[1])
+task = manual_tasks.Task(arguments, program=program)
+try:
+    print(json.dumps([task.end(programs.PATIENCE), task.lines]))
+finally:
+    task.process.kill()
+"""
+
+
+def found_inside(program: str, *arguments: str) -> Any:
+    """Runs a program in a process of its own, in a private network.
+
+    Args:
+      program: Python code whose last line of output is JSON, as `tell` prints it.
+      *arguments: of the program.
+
+    Returns:
+      The value of that JSON.
+
+    Raises:
+      SkipTest: the system has no private networks.
+      AssertionError: the program fails or takes longer than `programs.PATIENCE`; the
+        message is what it printed.
+    """
+    status, lines = manual_tasks(_FORKED, program, arguments)
+    assert status == 0, "\n".join(lines)
+    return json.loads(lines[-1])
 
 
 def ended(*flags: str, data_dir: str, **how: Any) -> dict[str, list[str]]:

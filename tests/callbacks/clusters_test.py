@@ -7,8 +7,7 @@ import numpy as np
 import tensorflow as tf
 from absl.testing import parameterized
 
-from tests import digit_runs
-from tests.processes import programs
+from tests import digit_runs, in_process_cluster
 from towers.callbacks import CsvLog, GradientNorms, KeepBest, ReduceRate
 from towers.checkpoints import checkpoint
 
@@ -44,18 +43,16 @@ def _rows(folder, name):
 class ClustersTest(digit_runs.Runs):
     @parameterized.parameters("in_graph", "between_graph")
     def test_as_in_one_process(self, replication):
-        programs.need_private_networks()
         flags = [f"--{name}={value}" for name, value in _SETTINGS.items()]
-        cluster = programs.LaunchedCluster(
+        in_process_cluster.ended(
             *flags,
-            f"--model={digit_runs.__file__}:small_model",
+            "--num_gpus=1",
+            "--model=tests.digit_runs:small_model",
             f"--callbacks={__file__}:made",
             f"--train_dir={self.directory}",
-            f"--replication={replication}",
             data_dir=digit_runs.data_dir(),
+            between=replication == "between_graph",
         )
-        self.addCleanup(cluster.kill)
-        self.assertEqual(cluster.end(), 0)
         there, folder = self.directory, self.create_tempdir().full_path
         values = self.values()
         self.directory = folder

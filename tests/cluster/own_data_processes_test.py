@@ -102,14 +102,8 @@ class OwnDataOnClusterTest(digit_runs.Runs):
         self.assertRegex("\n".join(lines), f"(?m)^error: from_\\w+: .*{sentence}")
         self.assertNotIn("Traceback (most recent call last):", lines)
 
-    @parameterized.parameters(
-        "two_heads",
-        "sample_weights",
-        "padded_sequences",
-        "ctc",
-        "triplets",
-        "generator",
-    )
+    # `between_graph_cluster_test` has all of them, with the clients in one process.
+    @parameterized.parameters("sample_weights", "padded_sequences", "generator")
     def test_two_clients_train_everyday_models_as_one_tower(self, model):
         mine = pathlib.Path(self.create_tempdir(), "everyday.py")
         mine.write_text(_EVERYDAY.format(model))

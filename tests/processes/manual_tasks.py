@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from multiprocessing import connection
 
 from tests.processes import programs
+from tests.processes.known_peak import KNOWN_PEAK
 from towers.cluster import local_cluster
 
 Name = tuple[str, int]
@@ -27,22 +28,29 @@ _FORKS = multiprocessing.get_context("forkserver")
 
 
 class Task(programs.OutputLines):
-    """`towers.train` with some flags, in a process of its own.
+    """`towers.train` with some flags, or another program, in a process of its own.
 
     Args:
       flags: of the command line.
-      environment: variables in addition to this process's own.
+      environment: variables in addition to this process's present ones.
+      program: Python code that runs in the place of `towers.train`.
 
     Attributes:
       process: the process.
     """
 
-    def __init__(self, flags: list[str], environment: Mapping[str, str] | None = None):
+    def __init__(
+        self,
+        flags: list[str],
+        environment: Mapping[str, str] | None = None,
+        *,
+        program: str = "",
+    ):
         ours, its = _FORKS.Pipe(duplex=False)
         _FORKS.set_forkserver_preload([_PROGRAM])
-        self.process = _FORKS.Process(
-            target=_main, args=(its, flags, environment or {})
-        )
+        # Not those of the server, which may be older.
+        whole = {**os.environ, **(environment or {})}
+        self.process = _FORKS.Process(target=_main, args=(its, program, flags, whole))
         self.process.start()
         its.close()
         super().__init__(os.fdopen(os.dup(ours.fileno()), errors="replace"))
@@ -60,14 +68,25 @@ class Task(programs.OutputLines):
 
 
 def _main(
-    printed: connection.Connection, flags: list[str], environment: Mapping[str, str]
+    printed: connection.Connection,
+    program: str,
+    flags: list[str],
+    environment: Mapping[str, str],
 ) -> None:
-    """Does what `python -m towers.train` does, with both streams to the pipe."""
+    """Does what `python -m towers.train` does, or runs a program.
+
+    Both streams go to the pipe.
+    """
+    os.environ.clear()
     os.environ.update(environment)
     for stream in (1, 2):
         os.dup2(printed.fileno(), stream)
     sys.argv = ["train", *flags]
-    importlib.import_module(_PROGRAM).program()
+    if program:
+        exec(program, {})
+        return
+    with KNOWN_PEAK:
+        importlib.import_module(_PROGRAM).program()
 
 
 class Tasks:

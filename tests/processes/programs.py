@@ -1,5 +1,6 @@
 """Programs and whole local clusters, started as users start them, and their output."""
 
+import functools
 import os
 import pathlib
 import queue
@@ -179,11 +180,16 @@ def _command(pid: int) -> list[str]:
 
 def need_private_networks() -> None:
     """Skips the test where the system gives no process a network of its own."""
+    if _status_of_entering():
+        raise unittest.SkipTest("this system has no private networks")
+
+
+@functools.cache
+def _status_of_entering() -> int:
     words = "from towers.cluster import private_network; private_network.enter()"
     tried = subprocess.run(
         [sys.executable, "-c", words],
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,
     )
-    if tried.returncode:
-        raise unittest.SkipTest("this system has no private networks")
+    return tried.returncode
