@@ -1,5 +1,7 @@
 """Small models that train on data sets in files, for `--model=` and tests."""
 
+import dataclasses
+
 import tensorflow as tf
 
 from models import language
@@ -71,3 +73,16 @@ def tokens() -> Model:
         metrics=language.bits_per_token,
         layers=SequenceLayers,
     )
+
+
+def recurrent() -> Model:
+    """Predicts a word from all before it in its row; its cells keep their state."""
+    model = tokens()
+    embedding, logits = model.blocks
+
+    def cells(x, nn):
+        start = tf.compat.v1.random_uniform_initializer(-0.5, 0.5)
+        return nn.lstm(x, 4, initializer=start, stateful=True)
+
+    blocks = (embedding, ("cells", cells), logits)
+    return dataclasses.replace(model, name="recurrent", blocks=blocks, stateful=True)

@@ -14,9 +14,10 @@ from towers.checkpoints import checkpoint
 
 
 class FilesOnClusterTest(ImageFoldersTestCase):
-    def _flags(self, layout, **changes):
-        """The model, the data and the training of four steps."""
-        model, settings = file_sources.settings_of(layout, self.root)
+    def _flags(self, layout, *, model=None, **changes):
+        """The model, by default the layout's, the data, and four steps of training."""
+        of_layout, settings = file_sources.settings_of(layout, self.root)
+        model = model or of_layout
         model = model if model == "ncf" else f"{file_sources.__file__}:{model}"
         flags = [f"--{name}={value}" for name, value in (settings | changes).items()]
         flags += [f"--model={model}", "--num_batches=4", "--num_warmup_batches=0"]
@@ -46,11 +47,15 @@ class FilesOnClusterTest(ImageFoldersTestCase):
         ("tfds", True),
         ("folders", False),
         ("cifar10", True),
-        ("ptb", False),
         ("movielens/ml-1m", True),
     )
     def test_they_train_as_one_tower(self, layout, between):
         self.assertLess(self._differ(self._flags(layout), between=between), 1e-5)
+
+    @parameterized.parameters(False, True)
+    def test_a_state_is_carried_from_window_to_window(self, between):
+        flags = self._flags("ptb", model="recurrent")
+        self.assertLess(self._differ(flags, between=between), 1e-5)
 
     @parameterized.parameters(False, True)
     def test_damaged_examples_are_left_out_on_each_host(self, between):
