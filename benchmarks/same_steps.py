@@ -17,15 +17,20 @@ relative differences, |ours - theirs| / |theirs|,
 
 The exit status is 1 if one of the first four is above --limit.
 
-With --step_by_step, each step here begins with the variables and slots that
-tf_cnn_benchmarks has then, so no error grows from one step to the next; `update` and
-`variables` are the largest of all steps.
+Both run without TensorFlow's graph optimizers, which round otherwise.  Deep networks
+with batch norm make rounding errors of 1e-7 large within ten steps: `NETS` marks them
+as chaotic.  So
 
-Both run without TensorFlow's graph optimizers, which round otherwise.  With
---plain_gradients, the gradients here are TensorFlow's own, too, and not the faster ones
-of `towers.compute.kernels`, which differ by rounding.  With --spread, tf_cnn_benchmarks
-runs a second time, in another process with two threads for each operation where the
-first has one, and rows show how far it is from itself.
+    with one tower      the gradients here are TensorFlow's own, and not the faster ones
+                        of `towers.compute.kernels`, which differ by rounding: "plain
+                        gradients"
+    with more           where the order of sums differs, each step here begins with the
+                        variables and slots that tf_cnn_benchmarks has then; `update`
+                        and `variables` are the largest of all steps: "each step"
+
+--plain_gradients and --step_by_step do so for every network.  With --spread,
+tf_cnn_benchmarks runs a second time, in another process with two threads for each
+operation where the first has one, and rows show how far it is from itself.
 
 Images are given to both networks as they are, without preprocessing.  Dropout is left
 out of both, because the random numbers of tf_cnn_benchmarks cannot be drawn again.
@@ -41,7 +46,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 if __name__ == "__main__":
     from towers import start
@@ -59,6 +64,7 @@ from benchmarks.lib.options import (
     positive,
     writable,
 )
+from benchmarks.lib.shared_networks import NETS, TrainingCase, random_batches
 from benchmarks.lib.step_differences import (
     Differences,
     TheirSteps,
@@ -75,70 +81,6 @@ _SECOND = ", second run"
 
 MODES = ("parameter_server", "replicated")
 OPTIMIZERS = ("sgd", "momentum", "rmsprop")
-
-
-class SharedNetwork(NamedTuple):
-    """A network of both.
-
-    Attributes:
-      theirs, data_name: flags of tf_cnn_benchmarks.
-      size: of the images.
-      batch_size: per tower, for two cores and 16 GB of memory.
-      rate: the learning rate, so small that rounding errors do not grow much.
-    """
-
-    theirs: str
-    data_name: str
-    size: int
-    batch_size: int
-    rate: float
-
-
-NETS: Mapping[str, SharedNetwork] = {
-    "lenet": SharedNetwork("lenet", "imagenet", 28, 16, 0.005),
-    "alexnet": SharedNetwork("alexnet", "imagenet", 227, 4, 0.0005),
-    "alexnet_cifar10": SharedNetwork("alexnet", "cifar10", 32, 16, 0.005),
-    "resnet20": SharedNetwork("resnet20", "cifar10", 32, 16, 0.001),
-    "resnet20_v2": SharedNetwork("resnet20_v2", "cifar10", 32, 16, 0.001),
-    "resnet50": SharedNetwork("resnet50", "imagenet", 224, 2, 0.001),
-    "resnet50_v1.5": SharedNetwork("resnet50_v1.5", "imagenet", 224, 2, 0.001),
-    "inception3": SharedNetwork("inception3", "imagenet", 299, 2, 0.001),
-    "vgg11": SharedNetwork("vgg11", "imagenet", 224, 2, 0.0002),
-}
-CLASSES = {"imagenet": 1001, "cifar10": 11}  # of tf_cnn_benchmarks
-
-
-class TrainingCase(NamedTuple):
-    """A network, and how it is trained."""
-
-    net: str
-    variable_update: str
-    num_gpus: int
-    optimizer: str
-
-    def __str__(self) -> str:
-        return f"{self.net} {self.variable_update} x{self.num_gpus} {self.optimizer}"
-
-    def flags(self, steps: int) -> dict[str, Any]:
-        """The flags of tf_cnn_benchmarks that both sides are given."""
-        net = NETS[self.net]
-        return {
-            "model": net.theirs,
-            "data_name": net.data_name,
-            "variable_update": self.variable_update,
-            "num_gpus": self.num_gpus,
-            "batch_size": net.batch_size,
-            "num_batches": steps,
-            "num_warmup_batches": 0,
-            "optimizer": self.optimizer,
-            "init_learning_rate": net.rate,
-            "device": "cpu",
-            "local_parameter_device": "cpu",
-            "data_format": "NHWC",
-            "num_intra_threads": 1,  # sums in one order
-            # It rewrites x / 49 as x * (1 / 49), which is rounded otherwise.
-            "enable_optimizations": False,
-        }
 
 
 def arguments_of(flags: Mapping[str, Any]) -> list[str]:
@@ -167,15 +109,25 @@ class StepsBesideTheirs:
         for net in options.models:
             for optimizer in options.optimizers:
                 cases = [
-                    TrainingCase(net, mode, towers, optimizer)
-                    for mode in options.variable_updates
+                    self._case(net, mode, towers, optimizer)
                     for towers in options.towers
+                    for mode in options.variable_updates
                 ]
                 # All at once there, unless their checkpoints would fill the disk.
-                alone = options.step_by_step or options.spread
-                for group in [[case] for case in cases] if alone else [cases]:
+                alone = [case for case in cases if case.each_step or options.spread]
+                together = [case for case in cases if case not in alone]
+                for group in filter(None, [together, *([case] for case in alone)]):
                     with tempfile.TemporaryDirectory(prefix="same_steps") as folder:
                         self._run(group, folder)
+
+    def _case(
+        self, net: str, variable_update: str, towers: int, optimizer: str
+    ) -> TrainingCase:
+        """The case, compared as the network and the command line ask for."""
+        options, chaotic = self._options, NETS[net].chaotic
+        each = options.step_by_step or (chaotic and towers > 1)
+        plain = options.plain_gradients or (chaotic and not each)
+        return TrainingCase(net, variable_update, towers, optimizer, plain, each)
 
     def _run(self, cases: Sequence[TrainingCase], folder: str) -> None:
         options = self._options
@@ -214,12 +166,11 @@ class StepsBesideTheirs:
         batches = os.path.join(folder, f"{case.num_gpus}.npz")
         if not os.path.exists(batches):
             np.savez(batches, **random_batches(case, steps))
-        each = self._options.step_by_step
         return {
             "flags": case.flags(steps),
             "batches": batches,
             "dropout": False,
-            "saved": list(range(steps + 1)) if each else [0, 1, steps],
+            "saved": list(range(steps + 1)) if case.each_step else [0, 1, steps],
             "folder": os.path.join(folder, str(case)),
         }
 
@@ -228,9 +179,9 @@ class StepsBesideTheirs:
         with np.load(run["batches"]) as arrays:
             batches = dict(arrays)
         arguments = arguments_of(run["flags"]), batches, path_of(folder, 0)
-        plain = self._options.plain_gradients
+        plain = case.plain_gradients
         ours: our_steps.OurRun | our_steps.Steps
-        if self._options.step_by_step:
+        if case.each_step:
             with our_steps.OurRun(
                 *arguments, dropout=False, plain_gradients=plain
             ) as ours:
@@ -248,24 +199,24 @@ class StepsBesideTheirs:
         kinds = (options.models, options.optimizers)
         total = int(np.prod([*map(len, kinds)]))
         total *= len(options.variable_updates) * len(options.towers)
-        cells = map(" ".join, zip(Differences._fields, self.cells(case)[1:]))
-        words = self.failures.get(case) or ", ".join(cells)
+        cells = map(" ".join, zip(Differences._fields, self.cells(case)[2:]))
+        words = self.failures.get(case) or ", ".join(filter(None, [*cells, case.how]))
         print(f"[{number}/{total}] {case}: {words}", flush=True)
 
     def cells(self, case: TrainingCase) -> list[str]:
         """The row of the table."""
         if case in self.failures:
-            return [str(case), "failed", *("" for _ in Differences._fields[1:])]
-        return [str(case), *_figures(self.differences[case])]
+            return [str(case), "failed", *("" for _ in Differences._fields)]
+        return [str(case), case.how, *_figures(self.differences[case])]
 
     def table(self) -> list[str]:
         """A row for each case."""
-        title = ["case", *Differences._fields]
+        title = ["case", "compared", *Differences._fields]
         rows = []
         for case in (*self.differences, *self.failures):
             rows.append(self.cells(case))
             if case in self.spreads:
-                rows.append(["  there, two runs", *_figures(self.spreads[case])])
+                rows.append(["  there, two runs", "", *_figures(self.spreads[case])])
         return table.table_lines(title, rows)
 
     def _save(self) -> None:
@@ -284,6 +235,7 @@ class StepsBesideTheirs:
                     },
                 },
                 "nets": {name: net._asdict() for name, net in NETS.items()},
+                "compared": {str(case): case.how for case in self.differences},
                 "differences": {
                     str(case): differences._asdict()
                     for case, differences in self.differences.items()
@@ -298,18 +250,6 @@ class StepsBesideTheirs:
 
 def _figures(differences: Differences) -> list[str]:
     return [f"{value:.1e}" for value in differences]
-
-
-def random_batches(case: TrainingCase, steps: int) -> dict[str, np.ndarray]:
-    """Random images and labels, as the driver takes them."""
-    net = NETS[case.net]
-    rng = np.random.default_rng(1)
-    shape = steps, case.num_gpus, net.batch_size
-    size = (*shape, net.size, net.size, 3)
-    return {
-        "images": 0.5 * rng.standard_normal(size, np.float32),
-        "labels": rng.integers(0, CLASSES[net.data_name] - 1, shape, np.int32),
-    }
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:

@@ -12,7 +12,7 @@ import tensorflow as tf
 from absl.testing import parameterized
 
 from benchmarks import same_steps
-from benchmarks.lib import our_steps, tf_cnn
+from benchmarks.lib import our_steps, shared_networks, tf_cnn
 
 v1 = tf.compat.v1
 
@@ -126,6 +126,33 @@ class SameStepsTest(parameterized.TestCase):
         case = numbers["differences"]["lenet replicated x2 momentum"]
         self.assertEqual(set(case.values()), {0.0})
 
+    def test_a_chaotic_network_is_compared_in_another_way(self):
+        saved, plain = [], []
+
+        def played(name, runs, path, **options):
+            saved.extend((run["flags"]["num_gpus"], run["saved"]) for run in runs)
+            return _played(name, runs, path, **options)
+
+        def run(*args, plain_gradients=False, **options):
+            plain.append(plain_gradients)
+            return our_run(*args, **options)
+
+        our_run, net = our_steps.OurRun, shared_networks.NETS["lenet"]
+        with (
+            mock.patch.dict(shared_networks.NETS, lenet=net._replace(chaotic=True)),
+            mock.patch.object(our_steps, "OurRun", run),
+        ):
+            flags = "--towers 1 2 --variable_updates replicated".split()
+            status, said, numbers = self._compared(played, *flags)
+        self.assertEqual(status, 0, said)
+        self.assertEqual(saved, [(1, [0, 1, 3]), (2, [0, 1, 2, 3])])
+        self.assertEqual(plain, [False, True, False, False])  # there, here, there, here
+        compared = {
+            "lenet replicated x1 momentum": "plain gradients",
+            "lenet replicated x2 momentum": "each step",
+        }
+        self.assertEqual(numbers["compared"], compared)
+
     def test_how_far_it_is_from_itself(self):
         threads = []
 
@@ -152,7 +179,7 @@ class SameStepsTest(parameterized.TestCase):
     def test_the_sum_of_gradients_in_replicated(self):
         factors = {}
         for mode in same_steps.MODES:
-            flags = same_steps.TrainingCase("lenet", mode, 2, "sgd").flags(1)
+            flags = shared_networks.TrainingCase("lenet", mode, 2, "sgd").flags(1)
             arguments = same_steps.arguments_of(flags)
             factors[mode] = [a for a in arguments if "gradient_factor" in a]
         self.assertEqual(
