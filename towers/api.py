@@ -28,6 +28,7 @@ from flags.problem import SettingError, in_python
 from models import Model
 from towers import choices, planning, run
 from towers.callbacks.user_callbacks import CallbackSource
+from towers.checkpoints import checkpoint
 from towers.data import inputs
 from towers.data.example_source import ExampleSource
 from towers.data.examples import Examples
@@ -80,7 +81,7 @@ def fit(
     directory = plan.config.output.train_dir
     results: list[RunResult] = []
     with (
-        _explained(plan),
+        _explained(plan, saves=True),
         output_paths.held(f"train_dir={directory}", directory) as lock,
     ):
         console = Console(sys.stdout, in_python)
@@ -212,7 +213,7 @@ def _plain(value: Any) -> Any:
 
 
 @contextlib.contextmanager
-def _explained(plan: Plan) -> Iterator[None]:
+def _explained(plan: Plan, *, saves: bool = False) -> Iterator[None]:
     """Turns errors of TensorFlow that users can mend into a sentence.
 
     A signal ends a program that does not catch it as in other programs, with 128 + its
@@ -231,6 +232,8 @@ def _explained(plan: Plan) -> Iterator[None]:
     except tf.errors.OpError as error:
         sources = [s for s in (plan.source, plan.eval_source) if s is not None]
         if damage := inputs.explain(error, *sources):
+            if saves:
+                damage += f"; {checkpoint.left(plan.config.output.train_dir)}"
             raise ValueError(damage) from error
         if problem := explain.operation_error(error):
             raise SettingError(problem) from error

@@ -205,10 +205,7 @@ class _Training:
                     ),
                 )
         except TrainingError as error:
-            directory = flags.output.train_dir
-            kept = directory and checkpoint.latest(directory)
-            where = f"the last checkpoint is {kept}" if kept else "nothing was saved"
-            error.args = (*error.args, where)
+            error.args = (*error.args, checkpoint.left(flags.output.train_dir))
             raise
         finally:
             run.console.close()

@@ -123,7 +123,7 @@ def _train(command: CommandLine, act: Callable[..., int]) -> int:
             raise
 
     with output_paths.held("train_dir", directory) as lock:
-        return _explained(command, noting_failure)
+        return _explained(command, noting_failure, saves=True)
 
 
 def _tuned(command: CommandLine, console: Console) -> planning.Plan:
@@ -267,12 +267,20 @@ _ROLES: dict[str | None, Callable[[CommandLine, Console], int]] = {
 }
 
 
-def _explained(command: CommandLine, act: Callable[[], int]) -> int:
-    """Calls `act`; prints a sentence for TensorFlow errors that the user can fix."""
+def _explained(
+    command: CommandLine, act: Callable[[], int], *, saves: bool = False
+) -> int:
+    """Calls `act`; prints a sentence for TensorFlow errors that the user can fix.
+
+    If `act` saves, the sentence about damaged data also names the last checkpoint.
+    """
     try:
         return act()
     except tf.errors.OpError as error:
-        sentence = _damage(command, error) or explain.sentence(error)
+        sentence = _damage(command, error)
+        if sentence and saves:
+            sentence += f"; {checkpoint.left(command.config.output.train_dir)}"
+        sentence = sentence or explain.sentence(error)
         if not sentence:
             raise
         return collected.refuse([sentence], status=1)

@@ -30,7 +30,8 @@ import tensorflow as tf
 from benchmarks.lib import process, ratios, table
 from benchmarks.lib.options import parser_for, positive
 from towers.data import order, preprocessing, records
-from towers.data.stream import HostShare, Stream
+from towers.data.host_share import HostShare
+from towers.data.stream import Stream
 
 v1 = tf.compat.v1
 

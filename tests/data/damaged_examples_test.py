@@ -65,7 +65,7 @@ class DamagedExamplesTest(ImageFoldersTestCase):
         self.assertRegex(
             sentence,
             r"^the data set is damaged \(record 1, counted from 0, of .*/train-00000-of"
-            r"-00001: .*label 0 is not in \[1, 1001\)\]\); put that file back as it was"
+            r"-00001: .*label 0 is not in \[1, 1001\)\]\); write the labels anew"
             ", or go on without it by max_damaged_examples=1$",
         )
         self.assertEqual(self.source(folder, max_damaged=1).num_examples, 2)

@@ -8,8 +8,9 @@ import tensorflow as tf
 from absl.testing import parameterized
 
 from towers.data import order, records, stream
+from towers.data.host_share import HostShare
 from towers.data.preprocessing import PREPROCESSING
-from towers.data.stream import HostShare, Stream
+from towers.data.stream import Stream
 
 v1 = tf.compat.v1
 

@@ -384,6 +384,12 @@ def latest(directory: str) -> str | None:
     return paths[-1] if paths else None
 
 
+def left(directory: str | None) -> str:
+    """What a run that had to stop has left in its folder, in words."""
+    kept = directory and latest(directory)
+    return f"the last checkpoint is {kept}" if kept else "nothing was saved"
+
+
 def _step_of(path: str) -> int:
     """The global step in a checkpoint's name; -1 if there is none."""
     match = re.search(r"-(\d+)$", path)

@@ -8,14 +8,14 @@ import tensorflow as tf
 
 from flags.problem import wrong_setting
 from towers.checkpoints import constants, tf_cnn_names
-from towers.data import order
+from towers.data import damaged_count, order
 from towers.errors.explain import first_few
 
 # The kind of slot that a moving average is, after the name of its variable.
 AVERAGE = "ExponentialMovingAverage"
 
 # Variables that count, and a number that none of them reaches.
-_COUNTS, _MOST = {"global_step", "position"}, 2**62
+_COUNTS, _MOST = {"global_step", "position", damaged_count.NAME}, 2**62
 
 # Prefix of variables that pass a value from one step to the next.  A checkpoint may
 # have them or not; both can be loaded with or without them.
@@ -124,7 +124,7 @@ def check_counts(path: str, names: Set[str]) -> None:
 
 def kind_of(name: str) -> str:
     """What an optional variable is part of, loaded as a whole; "" for others."""
-    if name == order.NAME or name.startswith(CALLBACKS):
+    if name in (order.NAME, damaged_count.NAME) or name.startswith(CALLBACKS):
         return name
     return name.split("/")[1] if name.startswith(CARRIED) else ""
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from towers.data.damaged_count import too_many
 from towers.data.examples import ENDING, required
 
 _plain = tf.autograph.experimental.do_not_convert
@@ -81,6 +82,9 @@ class Guard:
     def counted(self, batches: tf.data.Dataset, num_examples: int) -> tf.data.Dataset:
         """Batches; reading fails where too many examples of an epoch are damaged.
 
+        Those that this host has read since it began; training also counts the others
+        (`DamagedCount`).
+
         Args:
           batches: of (..., indices in the stream int64 [count], weights [count]).
           num_examples: in an epoch.
@@ -99,11 +103,7 @@ class Guard:
 
             count += damaged(epoch)
             last = epochs[-1]
-            words = (
-                f"more than max_damaged_examples={self._most} examples of an epoch are "
-                "damaged, and were named above; mend them, or allow more"
-            )
-            count = required(count, count <= self._most, words)
+            count = required(count, count <= self._most, too_many(self._most))
             count = tf.where(tf.equal(last, epoch), count, damaged(last))
             return (last, count), batch
 

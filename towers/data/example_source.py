@@ -22,10 +22,16 @@ from towers.data.examples import (
     named,
     required,
 )
+from towers.data.host_share import (
+    HostShare,
+    epochs,
+    indices_of_step,
+    rows_of_host,
+)
 from towers.data.preprocessing import DRAWS, Preprocessing
 from towers.data.reading_session import reading_session
 from towers.data.source import Batch, ClientShare, Request, specs
-from towers.data.stream import MEMORY_BYTES, HostShare
+from towers.data.stream import MEMORY_BYTES
 from towers.data.stream_source import StreamSource
 
 _CLASS = "a class, in [0, {})"
@@ -162,13 +168,13 @@ class ExampleSource(StreamSource):
 
         @_plain
         def read(step: tf.Tensor) -> Any:
-            indices = stream.indices_of_step(step, share, position)
+            indices = indices_of_step(step, share, position)
             numbers = self._numbers(indices)
             return self._prepared(read_numbers(numbers), numbers, indices)
 
         @_plain
         def numbered(step: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-            indices = stream.indices_of_step(step, share, position)
+            indices = indices_of_step(step, share, position)
             return indices, self._numbers(indices)
 
         @_plain
@@ -213,7 +219,7 @@ class ExampleSource(StreamSource):
         def read(indices: tf.Tensor, numbered: tuple[tf.Tensor, Parts]) -> Any:
             return self._prepared(numbered[1], numbered[0], indices)
 
-        rows = stream.rows_of_host(self._opened(position), share, position)
+        rows = rows_of_host(self._opened(position), share, position)
         rows = rows.batch(share.count, drop_remainder=True)
         return self._weighed(rows.map(read))
 
@@ -230,7 +236,7 @@ class ExampleSource(StreamSource):
             length = tf.data.experimental.assert_cardinality(self.num_examples)
             return dataset.apply(length)
 
-        return stream.epochs(self.num_examples, self._seed, position, epoch_of)
+        return epochs(self.num_examples, self._seed, position, epoch_of)
 
     def number_of(self, index: int) -> int:
         """The number of the example at this index of the stream."""

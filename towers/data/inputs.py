@@ -35,9 +35,10 @@ from towers.data import (
 )
 from towers.data.example_source import ExampleSource
 from towers.data.examples import explain_example
+from towers.data.host_share import HostShare
 from towers.data.records import Records
 from towers.data.source import Request, Source, set_classes, specs
-from towers.data.stream import MEMORY_BYTES, HostShare, Stream
+from towers.data.stream import MEMORY_BYTES, Stream
 from towers.data.stream_source import StreamSource
 from towers.data.synthetic import SyntheticSource
 
@@ -83,7 +84,11 @@ class DatasetSource(StreamSource):
                 f"augment=False: only images are distorted, not {request.kind}; "
                 "leave it out"
             )
-        super().__init__(prefetch=request.prefetch, threads=request.threads)
+        super().__init__(
+            prefetch=request.prefetch,
+            threads=request.threads,
+            max_damaged=request.max_damaged,
+        )
         self._training, self._repeated = training, training and request.repeated
         if self._repeated:
             examples = examples.repeated()

@@ -10,10 +10,11 @@ import tensorflow as tf
 
 # Name of the order's version in a checkpoint, an int64 scalar.
 NAME = "order_version"
-# The versions.  Checkpoints without a version have permutations in memory.  Before
-# `NUMBERED`, TFDS's sets that do not fit into memory were shuffled in a buffer.
-PERMUTED, KEYED, NUMBERED = 0, 1, 2
-NEWEST = NUMBERED  # of a new run
+# The versions.  Checkpoints without a version have permutations in memory.  Data that
+# do not fit into memory were shuffled in a buffer: TFDS's images before `NUMBERED`,
+# texts and ratings before `MAPPED`.
+PERMUTED, KEYED, NUMBERED, MAPPED = range(4)
+NEWEST = MAPPED  # of a new run
 
 # Rounds of the cipher.  With four, neighbours in an epoch of 100 are correlated.
 _ROUNDS = 8

@@ -21,7 +21,7 @@ import tensorflow as tf
 import tensorflow_datasets as tfds
 
 from flags.problem import wrong_setting
-from towers.data import catalog, folders, tfds_records
+from towers.data import catalog, folders, mapped, order, tfds_records
 from towers.data.records import Records
 from towers.data.source import Request
 
@@ -181,8 +181,8 @@ def _write(name: str, folder: pathlib.Path, ratings: Ratings) -> None:
     users, user = np.unique(user, return_inverse=True)
     items, item = np.unique(item, return_inverse=True)
     header = [len(users), len(items)]
-    order = np.lexsort((item, time, user))
-    user, item = user[order], item[order]
+    by_time = np.lexsort((item, time, user))
+    user, item = user[by_time], item[by_time]
     # If a user rated an item again, only the last rating counts; otherwise the held-out
     # item could be in the training.
     pair = user.astype(np.int64) * len(items) + item
@@ -234,6 +234,12 @@ def _rows(path: pathlib.Path, width: int) -> tf.data.Dataset:
     )
 
 
+def _rows_at(path: pathlib.Path, width: int, rows: tf.Tensor) -> tf.Tensor:
+    """The rows with these numbers, int32 [rows, width]."""
+    every = mapped.numbers(os.fspath(path), tf.int32)
+    return mapped.pieces(every, _HEADER + width * rows, width)
+
+
 def _count(path: pathlib.Path, width: int) -> int:
     """Number of rows in a file."""
     return (path.stat().st_size // 4 - _HEADER) // width
@@ -252,12 +258,15 @@ def _training(path: pathlib.Path, items: int) -> Records:
         rows = tf.data.Dataset.from_tensors(row).repeat()
         return tf.data.Dataset.zip((rows, tf.data.Dataset.range(1 + _TRAIN_NEGATIVES)))
 
-    def decode(record: tuple[tf.Tensor, tf.Tensor]) -> tuple[tf.Tensor, tf.Tensor]:
-        row, place = record
-        user, item = tf.unstack(_numbers(row, 2))
+    def example(pair: tf.Tensor, place: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        user, item = tf.unstack(pair, axis=-1)
         positive = tf.equal(place, 0)
-        pair = [user, tf.where(positive, item, 0), tf.where(positive, 0, items)]
-        return tf.stack(pair), tf.cast(positive, tf.int32)
+        triple = [user, tf.where(positive, item, 0), tf.where(positive, 0, items)]
+        return tf.stack(triple, axis=-1), tf.cast(positive, tf.int32)
+
+    def take(numbers: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        each = 1 + _TRAIN_NEGATIVES
+        return example(_rows_at(path, 2, numbers // each), numbers % each)
 
     return Records(
         name="",
@@ -266,8 +275,10 @@ def _training(path: pathlib.Path, items: int) -> Records:
         shape=(3,),
         dtype=tf.int32,
         open=lambda seed: _rows(path, 2).flat_map(with_negatives),
-        decode=decode,
+        decode=lambda record: example(_numbers(record[0], 2), record[1]),
         path=os.fspath(path),
+        take=take,
+        numbered_since=order.MAPPED,
     )
 
 
@@ -276,12 +287,11 @@ def _validation(path: pathlib.Path, items: int) -> Records:
     del items
     width = 2 + _EVAL_NEGATIVES
 
-    def decode(record: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        row = _numbers(record, width)
-        candidates = row[1:]
+    def example(row: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        candidates = row[..., 1:]
         none = tf.zeros_like(candidates)
-        labels = tf.one_hot(0, 1 + _EVAL_NEGATIVES, dtype=tf.int32)
-        return tf.stack([none + row[0], candidates, none], axis=1), labels
+        labels = none + tf.one_hot(0, 1 + _EVAL_NEGATIVES, dtype=tf.int32)
+        return tf.stack([none + row[..., :1], candidates, none], axis=-1), labels
 
     return Records(
         name="",
@@ -290,8 +300,10 @@ def _validation(path: pathlib.Path, items: int) -> Records:
         shape=(1 + _EVAL_NEGATIVES, 3),
         dtype=tf.int32,
         open=lambda seed: _rows(path, width),
-        decode=decode,
+        decode=lambda record: example(_numbers(record, width)),
         path=os.fspath(path),
+        take=lambda numbers: example(_rows_at(path, width, numbers)),
+        numbered_since=order.MAPPED,
     )
 
 

@@ -34,6 +34,7 @@ _DAMAGE = re.compile(
     r"|Unknown image file format|Invalid (PNG|JPEG)|Could not parse example input"
     r"|label -?\d+ is not in \[\d, \d+\)"
 )
+_LABEL = re.compile(r"label -?\d+ is not in")
 # The classes of these errors.
 _OF_DATA = (
     tf.errors.DataLossError,
@@ -69,6 +70,8 @@ class Records(NamedTuple):
       by_number: (number of a record, int64 scalar) -> a dataset of that record alone.
         Where it is not None, records are read by their numbers, and the order of an
         epoch is that of `order`.
+      take: (numbers of records, int64 [count]) -> (images, labels), [count, ...] each;
+        for records in memory or a mapped file, instead of `by_number`.
       place: (number of a record, int64 scalar) -> where it is, a scalar string; for
         records that are read by their numbers.
       numbered_since: version of `order` since which they are; in a run that continues
@@ -89,6 +92,7 @@ class Records(NamedTuple):
     locate: Callable[[int | None], str] | None = None
     vocabulary: tuple[bytes, ...] = ()
     by_number: Callable[[tf.Tensor], tf.data.Dataset] | None = None
+    take: Callable[[tf.Tensor], tuple[tf.Tensor, tf.Tensor]] | None = None
     place: Callable[[tf.Tensor], tf.Tensor] | None = None
     numbered_since: int = order.PERMUTED
     encoded: Callable[[Any], tuple[tf.Tensor, tf.Tensor, tf.Tensor]] | None = None
@@ -109,7 +113,7 @@ class Records(NamedTuple):
             del seed
             return self.open(None).take(1).cache().repeat(self.num_examples)
 
-        return self._replace(open=open_first, by_number=None)
+        return self._replace(open=open_first, by_number=None, take=None)
 
     def faults(self, numbers: Sequence[int]) -> list[str]:
         """Where those of these records are that cannot be decoded, and why.
@@ -188,6 +192,24 @@ def from_arrays(images: np.ndarray, labels: np.ndarray, *, num_classes: int) -> 
     return records._replace(name="arrays")
 
 
+def in_order(
+    take: Callable[[tf.Tensor], tuple[tf.Tensor, tf.Tensor]], count: int
+) -> tf.data.Dataset:
+    """All records that are taken by their numbers, in this order.
+
+    Args:
+      take: as in `Records`.
+      count: of the records.
+    """
+
+    @tf.autograph.experimental.do_not_convert
+    def one_record(number: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        images, labels = take(number[None])
+        return images[0], labels[0]
+
+    return tf.data.Dataset.range(count).map(one_record)
+
+
 def checked_label(label: tf.Tensor, num_classes: int, *, first: int = 0) -> tf.Tensor:
     """The label as int32; fails if it is out of range, which losses on GPUs do not.
 
@@ -264,10 +286,12 @@ def _without(fault: str, count: int) -> tuple[str, str]:
       fault: where it is, and what is wrong.
       count: damaged examples that are known.
     """
+    mend = "put that file back as it was"
+    if _LABEL.search(fault):
+        mend = "write the labels anew"
     return (
         f"the data set is damaged ({fault})",
-        "put that file back as it was, or go on without it by "
-        f"`max_damaged_examples={count}`",
+        f"{mend}, or go on without it by `max_damaged_examples={count}`",
     )
 
 

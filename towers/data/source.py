@@ -52,6 +52,20 @@ class ClientShare(NamedTuple):
     order: tf.Tensor | None = None
 
 
+class LeftOut(NamedTuple):
+    """The damaged examples of a step, which have weight 0.
+
+    Attributes:
+      most: in an epoch.
+      num_examples: in an epoch.
+      of_towers: bool [batch] for each tower, whether an example is damaged.
+    """
+
+    most: int
+    num_examples: int
+    of_towers: Sequence[tf.Tensor]
+
+
 class Feed(NamedTuple):
     """The input of the towers of one graph."""
 
@@ -66,6 +80,7 @@ class Feed(NamedTuple):
     # For each tower the seconds that it waits at the start of a step, float64 scalars;
     # () if batches are read one step ahead, or there is nothing to wait for.
     waits: Sequence[tf.Tensor] = ()
+    left_out: LeftOut | None = None  # None if no example may be damaged
 
     @property
     def staged(self) -> bool:

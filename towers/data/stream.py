@@ -7,7 +7,7 @@ and skipped before they are decoded, and a host decodes only its own rows.
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -15,6 +15,7 @@ import tensorflow as tf
 from models.uniform import example_uniform
 from towers.data import order
 from towers.data.damaged_examples import Guard
+from towers.data.host_share import HostShare, epochs, indices_of_step, rows_of_host
 from towers.data.pictures import Picture
 from towers.data.preprocessing import DRAWS, Preprocessing, Size
 from towers.data.reading_session import reading_session
@@ -54,18 +55,6 @@ def kept_in_variables(
     variables = [unsaved(tensor) for tensor in tensors]
     with tf.control_dependencies([variable.initializer for variable in variables]):
         return variables, tf.identity(position)
-
-
-class HostShare(NamedTuple):
-    """The rows of each step that one host reads: `count` of `step`, from `first` on.
-
-    `order` is the version of their order, as in `ClientShare`.
-    """
-
-    step: int
-    first: int
-    count: int  # type: ignore[assignment]
-    order: tf.Tensor | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -119,10 +108,15 @@ class Stream:
           [count].
         """
         if self.in_memory:
-            return self._gathered(share, position)
-        if not self.records.by_number:
+            return self._kept(share, position)
+        take = self.records.take
+        if take:
+            numbered = self._gathered(share._replace(order=None), position, take)
+        elif self.records.by_number:
+            numbered = self._numbered(share, position)
+        else:
             return self._decoded(share, position)
-        numbered, since = self._numbered(share, position), self.records.numbered_since
+        since = self.records.numbered_since
         if share.order is None or since == order.PERMUTED:
             return numbered
         old = self._decoded(share, position)
@@ -130,15 +124,26 @@ class Stream:
             old = old.map(_plain(lambda *rows: (*rows, tf.ones([share.count]))))
         return _of_version(old, numbered, share.order < since)
 
-    def _gathered(self, share: HostShare, position: tf.Tensor) -> tf.data.Dataset:
-        """Gathers rows of decoded images, which are kept in a variable."""
+    def _kept(self, share: HostShare, position: tf.Tensor) -> tf.data.Dataset:
+        """Batches of decoded images, which are kept in a variable."""
         (images, labels), position = kept_in_variables(self._rows(), position)
+        return self._gathered(
+            share, position, lambda n: (tf.gather(images, n), tf.gather(labels, n))
+        )
+
+    def _gathered(
+        self,
+        share: HostShare,
+        position: tf.Tensor,
+        take: Callable[[tf.Tensor], tuple[tf.Tensor, tf.Tensor]],
+    ) -> tf.data.Dataset:
+        """Batches of examples that are taken by their numbers, all at once."""
 
         @_plain
         def gather(step: tf.Tensor, numbers: tf.Tensor) -> Rows:
             indices = indices_of_step(step, share, position)
-            features = self._features(tf.gather(images, numbers), indices[0])
-            return features, tf.gather(labels, numbers), indices
+            images, labels = take(numbers)
+            return self._features(images, indices[0]), labels, indices
 
         steps = self._numbers(share, position).enumerate()
         return steps.map(gather, num_parallel_calls=tf.data.AUTOTUNE)
@@ -173,6 +178,9 @@ class Stream:
                 lambda: self.kept, [], [a.dtype for a in self.kept], stateful=False
             )
             return tuple(map(tf.ensure_shape, rows, [a.shape for a in self.kept]))
+
+        if self.records.take:
+            return self.records.take(tf.range(self.records.num_examples, dtype="int64"))
 
         @_plain
         def decode(_: tf.Tensor, record: Any) -> tuple[tf.Tensor, tf.Tensor]:
@@ -333,64 +341,3 @@ def _of_version(
     """The new dataset; the old one in a run that continues from an old checkpoint."""
     count = tf.where(is_old, tf.constant(-1, tf.int64), 0)  # all, or none
     return old.take(count).concatenate(new)
-
-
-def indices_of_step(
-    step: tf.Tensor, share: HostShare, position: tf.Tensor
-) -> tf.Tensor:
-    """The indices in the stream of a host's rows, int64 [count].
-
-    Args:
-      step: int64 scalar, counted from the position on.
-      share: the host's.
-      position: int64 scalar.
-    """
-    first = position + step * share.step + share.first
-    return first + tf.range(share.count, dtype=tf.int64)
-
-
-def epochs(
-    num_examples: int,
-    seed: int,
-    position: tf.Tensor,
-    epoch_of: Callable[[tf.Tensor], tf.data.Dataset],
-) -> tf.data.Dataset:
-    """All epochs one after another, from the position on.
-
-    Args:
-      num_examples: in each.
-      seed: of the run.
-      position: int64 scalar.
-      epoch_of: seed, int64 [2], -> dataset of an epoch.
-    """
-    begun = position // num_examples
-
-    @_plain
-    def rest_of_epoch(epoch: tf.Tensor) -> tf.data.Dataset:
-        done = tf.where(tf.equal(epoch, begun), position % num_examples, 0)
-        return epoch_of(tf.stack([seed, epoch])).skip(done)
-
-    return tf.data.Dataset.range(begun, tf.int64.max).flat_map(rest_of_epoch)
-
-
-def rows_of_host(
-    rows: tf.data.Dataset, share: HostShare, position: tf.Tensor
-) -> tf.data.Dataset:
-    """The rows that a host reads, each after its index in the stream.
-
-    Args:
-      rows: all, from the position on.
-      share: the host's.
-      position: int64 scalar.
-    """
-    indexed = rows.enumerate(start=position)
-    if share.count == share.step:
-        return indexed
-    end = share.first + share.count
-
-    @_plain
-    def is_read(index: tf.Tensor, *_: Any) -> tf.Tensor:
-        row = (index - position) % share.step
-        return (row >= share.first) & (row < end)
-
-    return indexed.filter(is_read)

@@ -7,16 +7,17 @@ batch among towers, and copies it to the devices.
 import tensorflow as tf
 
 from towers.data import nests
+from towers.data.host_share import HostShare
 from towers.data.source import (
     Batch,
     ClientShare,
     Feed,
     Groups,
+    LeftOut,
     weight_of_all,
     weighted,
 )
 from towers.data.staging import Piece, staged
-from towers.data.stream import HostShare
 
 v1 = tf.compat.v1
 
@@ -27,9 +28,13 @@ class StreamSource:
     Args:
       prefetch: batches to prefetch for each tower.
       threads: of the input pipeline; 0 or None to share those of the session.
+      max_damaged: examples in an epoch that may be damaged; these have weight 0.
     """
 
-    def __init__(self, *, prefetch: int, threads: int | None):
+    num_examples: int
+
+    def __init__(self, *, prefetch: int, threads: int | None, max_damaged: int = 0):
+        self._max_damaged = max_damaged
         self._prefetch = prefetch
         self._threads = threads
 
@@ -95,7 +100,7 @@ class StreamSource:
         Returns:
           The towers' batches, in tower order, and the operations that feed them.
         """
-        batches, starts, refills, waits = [], [], [], []
+        batches, starts, refills, waits, damaged = [], [], [], [], []
         takes = [1 if part.apart else len(devices) for _, devices in groups]
         sizes = [batch_size * count for count in takes]
         rows = sum(sizes)
@@ -116,6 +121,8 @@ class StreamSource:
                         pieces, start, own_refills = staged(devices, primers, pieces)
                         seconds = []
                     batches += [weighted(*piece, limit=limit) for piece in pieces]
+                    if self._max_damaged:
+                        damaged += [_is_damaged(piece, limit) for piece in pieces]
                 starts.append(start)
                 refills += own_refills
                 waits += seconds
@@ -125,7 +132,10 @@ class StreamSource:
                 else:
                     weight = weight_of_all(batches[0].first, part, rows, limit)
             start, anew = tf.group(starts), bool(part.steps)
-            return Feed(batches, start, refills, weight, anew, waits)
+            left_out = None
+            if damaged:
+                left_out = LeftOut(self._max_damaged, self.num_examples, damaged)
+            return Feed(batches, start, refills, weight, anew, waits, left_out)
 
     def _iterator(
         self, share: HostShare, position: tf.Tensor, steps: int | None
@@ -143,6 +153,13 @@ class StreamSource:
             dataset = dataset.take(steps).repeat()
         dataset = dataset.prefetch(self._prefetch).with_options(options)
         return v1.data.make_initializable_iterator(dataset)
+
+
+def _is_damaged(piece: Piece, limit: int | None) -> tf.Tensor:
+    """Which examples of a batch are damaged, bool [batch]; none from `limit` on."""
+    _, _, indices, weights = piece
+    damaged = tf.equal(weights, 0.0)
+    return damaged if limit is None else damaged & (indices < limit)
 
 
 def _take(

@@ -20,7 +20,16 @@ import numpy as np
 import tensorflow as tf
 
 from flags.problem import wrong_setting
-from towers.data import catalog, records, row_order, slices, text_splits
+from towers.data import (
+    catalog,
+    mapped,
+    order,
+    records,
+    row_order,
+    slices,
+    text_splits,
+)
+from towers.data.record_index import outside
 from towers.data.records import Records
 from towers.data.source import Request
 from towers.data.text_splits import FileRange, Splits
@@ -185,6 +194,12 @@ def _bytes(
         codes = tf.cast(tf.io.decode_raw(text, tf.uint8), tf.int32)
         return tf.ensure_shape(codes, [length])
 
+    def take(numbers: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        text = mapped.numbers(part.path, tf.uint8)
+        begins = part.start + (start + numbers) * length
+        codes = tf.cast(mapped.pieces(text, begins, length + 1), tf.int32)
+        return codes[:, :-1], codes[:, 1:]
+
     plain = Records(
         name=part.path,
         num_classes=256,
@@ -194,6 +209,8 @@ def _bytes(
         open=windows,
         decode=lambda record: (tokens(record[0]), tokens(record[1])),
         path=part.path,
+        take=take,
+        numbered_since=order.MAPPED,
     )
     return _with_rows(plain, lambda: np.frombuffer(_read(part), np.uint8), bounds)
 
@@ -215,20 +232,24 @@ def _words(
     unknown = ids[_UNKNOWN]
     tokens = np.array([ids.get(word, unknown) for word in _cut(part)], np.int32)
     start, stop = bounds(max(0, len(tokens) - 1) // length)
-    windows = tuple(
-        tokens[start * length + later : stop * length + later].reshape(-1, length)
-        for later in (0, 1)
-    )
+
+    def take(numbers: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        begins = (start + numbers) * length
+        words = mapped.pieces(outside(tokens), begins, length + 1)
+        return words[:, :-1], words[:, 1:]
+
     plain = Records(
         name=part.path,
         num_classes=len(ids),
         num_examples=stop - start,
         shape=(length,),
         dtype=tf.int32,
-        open=lambda seed: tf.data.Dataset.from_tensor_slices(windows),
+        open=lambda seed: records.in_order(take, stop - start),
         decode=lambda record: record,
         path=part.path,
         vocabulary=words,
+        take=take,
+        numbered_since=order.MAPPED,
     )
     return _with_rows(plain, lambda: tokens, bounds)
 
@@ -252,11 +273,18 @@ def _with_rows(
             first, last = bounds(max(0, len(tokens) - 1) // length)
             tokens = tokens[first * length : last * length + 1]
         windows = row_order.windows(tokens, length, count, every=every)
+
+        def take(numbers: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+            window, label = (tf.gather(outside(part), numbers) for part in windows)
+            return tf.cast(window, tf.int32), tf.cast(label, tf.int32)
+
         return plain._replace(
             num_examples=len(windows[0]),
-            open=lambda seed: tf.data.Dataset.from_tensor_slices(windows),
-            decode=lambda window: tuple(tf.cast(part, tf.int32) for part in window),
+            open=lambda seed: records.in_order(take, len(windows[0])),
+            decode=lambda record: record,
             in_rows=in_rows,
+            take=take,
+            numbered_since=order.PERMUTED,  # as their order does not change
         )
 
     return plain._replace(in_rows=in_rows)

@@ -12,6 +12,7 @@ from models.layers import STATES
 from towers.compute.measures import NUM_PICTURES, PICTURES
 from towers.compute.tower import StatisticRule, Tower, TowerSpec
 from towers.data import row_order
+from towers.data.damaged_count import too_many
 from towers.data.source import ClientShare, Feed, Source, refilled
 from towers.data.stream import unsaved
 from towers.graph import AnyTemplate, copy_towers
@@ -280,6 +281,9 @@ def run(
         if index + 1 < graph.num_steps and stopped():
             return None
     seconds = time.perf_counter() - begun
+    left_out = graph.feed.left_out
+    if left_out and counted - total_weight > left_out.most:
+        raise ValueError(too_many(left_out.most))  # of all hosts
     if not total_weight:
         raise ValueError(
             f"the {counted} examples of the evaluation weigh nothing; give one of them "

@@ -16,6 +16,7 @@ import tensorflow as tf
 from towers.compute.copy_tower import join_shares
 from towers.compute.tower import Gradient, StatisticRule, Tower
 from towers.data import order
+from towers.data.damaged_count import DamagedCount
 from towers.data.input_wait import InputWait
 from towers.data.source import Feed, divisor, refilled
 from towers.gradients import sparse, transfer
@@ -60,6 +61,7 @@ class TowerSums(NamedTuple):
     metrics: dict[str, tf.Tensor]  # float32 scalars, means over the step's examples
     # `Feed.exchanged_weight`, by which the sums are still to be divided, or None.
     weight: tf.Tensor | None = None
+    damaged: tf.Tensor | None = None  # `DamagedCount.of_batches`, if any may be
 
 
 class TrainStep(NamedTuple):
@@ -149,6 +151,12 @@ class StepBuilder:
                 "earlier step, which cannot be left out; write grow_every=0"
             )
         self.wait = InputWait.of(self.feed, self.mode.placement)
+        self._damage = None
+        if self.feed.left_out:
+            examples = self.examples(len(self.feed.batches))
+            device = self.mode.placement.counters
+            before = self.counters.position_before
+            self._damage = DamagedCount(self.feed, before, examples, device)
         self._average = None
         if self.update.ema_decay:
             self._average = tf.train.ExponentialMovingAverage(
@@ -181,10 +189,12 @@ class StepBuilder:
             # Without training there are wider ones and pictures, too.
             metrics = {n: m for n, m in metrics.items() if not m.shape.rank}
             weight = self.feed.exchanged_weight(self.peers.count)
-        waits = []
+        waits, damaged, indices = [], None, [tower.index for tower in group]
         if self.wait and self.feed.waits:
-            waits = self.wait.of_batches([tower.index for tower in group])
-        sums = TowerSums(gradients, statistics, loss, metrics, weight)
+            waits = self.wait.of_batches(indices)
+        if self._damage:
+            damaged = self._damage.of_batches(indices)
+        sums = TowerSums(gradients, statistics, loss, metrics, weight, damaged)
 
         def finish(sums: TowerSums) -> TrainStep:
             sums = _means(sums)
@@ -193,12 +203,15 @@ class StepBuilder:
             changes = self._changes(sums.gradients, sums.statistics)
             with tf.device(self.mode.placement.counters):
                 # A follower that starts may read the position until it sends its sums.
+                more = self._consumed(self.examples(len(group)))
                 with tf.control_dependencies([sums.loss]):
-                    consumed = self._advance(self.examples(len(group)))
+                    consumed = self._advance(more)
                 # `tf.group` groups by device first, so that each task of a cluster
                 # sends one message instead of one per variable.
                 changed = tf.group(*changes)
                 ends = [changed, consumed, *refills, *waits]
+                if self._damage:
+                    ends.append(self._damage.add(sums.damaged, more))
                 if self.wait and self.feed.staged:
                     done = [changed, joint[0].op]  # without the refills
                     ends += self.wait.of_refills(done, refills)
@@ -296,15 +309,20 @@ class StepBuilder:
         """Examples of a step with so many towers of this client."""
         return self.tower_batch * num_towers * self.peers.count
 
-    def _advance(self, examples: int) -> tf.Operation:
-        """Advances the position, up to the last example to train on.
+    def _consumed(self, examples: int) -> tf.Tensor:
+        """By how much a step advances the position, int64 scalar.
 
-        Asynchronous towers that reach the limit together may go beyond it.
+        It is up to the last example to train on.  Asynchronous towers that reach the
+        limit together may go beyond it.
         """
         more = tf.constant(examples, tf.int64)
         if self.limit is not None:
             left = self.limit - self.counters.position_before
             more = tf.minimum(more, tf.maximum(left, 0))
+        return more
+
+    def _advance(self, more: tf.Tensor) -> tf.Operation:
+        """Advances the position."""
         # The learning rate is that of the position before the step.
         with tf.control_dependencies([self.counters.position_before]):
             return self.counters.position.assign_add(more, read_value=False)
