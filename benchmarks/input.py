@@ -10,6 +10,7 @@ core and on all:
     towers             `towers.train --input_only`, on ImageNet's TFRecords
     tf_cnn_benchmarks  its own pipeline, on the same files
     bare               a loop of tf.data that only decodes and crops the same JPEGs
+    bare_resized       the same loop, which also resizes the crops and makes batches
     torch              PyTorch's DataLoader, the same JPEGs as files, Pillow decodes
 
 Prints images/s, and the ratios ours / theirs with their spread over the rounds.  What
@@ -36,7 +37,7 @@ from benchmarks.lib.process import Command
 from benchmarks.peers.systems import ENVIRONMENT, Places
 
 KINDS = ("training", "evaluation")
-WANTED = {"tf_cnn_benchmarks": 1.2, "bare": 0.85, "torch": None}
+WANTED = {"tf_cnn_benchmarks": 1.2, "bare": 0.85, "bare_resized": None, "torch": None}
 SYSTEMS = ("towers", *WANTED)
 _THEIRS = process.ROOT / "benchmarks" / "peers" / "tf_cnn_input.py"
 
@@ -89,6 +90,9 @@ def commands(
             [places.tf_cnn_python, str(_THEIRS), records, *rest], there, scripts
         ),
         "bare": Command([python, "-m", f"{peers}.bare_input", records, *rest]),
+        "bare_resized": Command(
+            [python, "-m", f"{peers}.bare_input", "--resize", records, *rest]
+        ),
         "torch": Command(
             [places.torch_python, "-m", f"{peers}.torch_input", jpegs, *rest]
         ),

@@ -347,6 +347,17 @@ class BadDataTest(parameterized.TestCase):
         ):
             towers.fit(net(), make(), **settings)
 
+    def test_the_last_checkpoint_is_named(self):
+        folder = self.create_tempdir().full_path
+        settings = dict(train_dir=folder, save_model_steps=1, num_epochs=1.0)
+        with (
+            contextlib.redirect_stdout(io.StringIO()),
+            self.assertRaisesRegex(
+                ValueError, rf"no row 33.*; the last checkpoint is {folder}/model.ckpt-"
+            ),
+        ):
+            towers.fit(net(), td.from_source(_Rows(_raise)), device="cpu", **settings)
+
     def test_good_data_is_trained_on(self):
         settings = dict(num_epochs=1.0, device="cpu", num_warmup_batches=0)
         for examples in (

@@ -471,6 +471,7 @@ class TrainTest(absltest.TestCase):
         self.assertNotIn("nothing", os.listdir(self.folder))
         self.assertIn("the data set is damaged", errors[0])
         self.assertIn(data, errors[0])
+        self.assertEndsWith(errors[0], "; nothing was saved")
 
     def test_all_errors_of_a_command_line(self):
         before = sorted(os.listdir(self.folder))

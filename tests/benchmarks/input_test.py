@@ -35,6 +35,7 @@ class InputTest(parameterized.TestCase):
         for name, folder in (
             ("tf_cnn_benchmarks", "/d/tfrecords"),
             ("bare", "/d/tfrecords"),
+            ("bare_resized", "/d/tfrecords"),
             ("torch", "/d/folders/train"),
         ):
             wanted = [folder, kind, "64", "10", "60"]
