@@ -356,7 +356,9 @@ class BadDataTest(parameterized.TestCase):
                 ValueError, rf"no row 33.*; the last checkpoint is {folder}/model.ckpt-"
             ),
         ):
-            towers.fit(net(), td.from_source(_Rows(_raise)), device="cpu", **settings)
+            towers.fit(
+                net(), td.from_source(Rows(raise_error)), device="cpu", **settings
+            )
 
     def test_good_data_is_trained_on(self):
         settings = dict(num_epochs=1.0, device="cpu", num_warmup_batches=0)
