@@ -142,8 +142,8 @@ class Stream:
         @_plain
         def gather(step: tf.Tensor, numbers: tf.Tensor) -> Rows:
             indices = indices_of_step(step, share, position)
-            images, labels = take(numbers)
-            return self._features(images, indices[0]), labels, indices
+            examples, labels = take(numbers)
+            return self._features(examples, indices[0]), labels, indices
 
         steps = self._numbers(share, position).enumerate()
         return steps.map(gather, num_parallel_calls=tf.data.AUTOTUNE)
