@@ -127,7 +127,3 @@ class DamagedCountTest(ImageFoldersTestCase):
                 feed = built.feed._replace(left_out=fewer)
                 with self.assertRaisesRegex(ValueError, "more than max_damaged"):
                     eval_graph.run(built._replace(feed=feed), session, 1)
-
-
-if __name__ == "__main__":
-    tf.test.main()

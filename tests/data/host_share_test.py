@@ -49,7 +49,3 @@ class HostShareTest(parameterized.TestCase):
             return epochs(3, 5, tf.constant(4, tf.int64), of_epoch)
 
         self.assertEqual(_read(make, 6), [11, 12, 20, 21, 22, 30])
-
-
-if __name__ == "__main__":
-    tf.test.main()

@@ -91,7 +91,3 @@ class MappedTest(parameterized.TestCase, tf.test.TestCase):
         )
         for part, other in zip(read, wanted):
             self.assertAllEqual(part, other)
-
-
-if __name__ == "__main__":
-    tf.test.main()

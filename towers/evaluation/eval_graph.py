@@ -281,14 +281,7 @@ def run(
         if index + 1 < graph.num_steps and stopped():
             return None
     seconds = time.perf_counter() - begun
-    left_out = graph.feed.left_out
-    if left_out and counted - total_weight > left_out.most:
-        raise ValueError(too_many(left_out.most))  # of all hosts
-    if not total_weight:
-        raise ValueError(
-            f"the {counted} examples of the evaluation weigh nothing; give one of them "
-            "a weight above 0"
-        )
+    _check_weight(graph, counted, total_weight)
     return EvalResult(
         step=step,
         num_examples=counted,
@@ -303,3 +296,24 @@ def run(
         },
         pictures={name: images[:counted] for name, images in pictures.items()},
     )
+
+
+def _check_weight(graph: EvalGraph, counted: int, weight: float) -> None:
+    """Refuses the examples of an evaluation if they weigh too little.
+
+    Args:
+      graph: of the evaluation.
+      counted: its examples, of all hosts.
+      weight: of these.
+
+    Raises:
+      ValueError: they weigh nothing, or too many are damaged.
+    """
+    left_out = graph.feed.left_out
+    if left_out and counted - weight > left_out.most:
+        raise ValueError(too_many(left_out.most))
+    if not weight:
+        raise ValueError(
+            f"the {counted} examples of the evaluation weigh nothing; give one of them "
+            "a weight above 0"
+        )
