@@ -11,18 +11,20 @@ v1 = tf.compat.v1
 def _read(make, count):
     """The first elements of a dataset."""
     with tf.Graph().as_default(), v1.Session() as session:
-        following = v1.data.make_one_shot_iterator(make()).get_next()
+        iterator = v1.data.make_initializable_iterator(make())
+        session.run(iterator.initializer)
+        following = iterator.get_next()
         return [session.run(following) for _ in range(count)]
 
 
 class HostShareTest(parameterized.TestCase):
     @parameterized.parameters(
-        HostShare(step=4, first=0, count=4),
-        HostShare(step=6, first=2, count=3),
-        HostShare(step=5, first=4, count=1),
+        dict(step=4, first=0, count=4),
+        dict(step=6, first=2, count=3),
+        dict(step=5, first=4, count=1),
     )
-    def test_both_ways_have_the_same_rows(self, share):
-        position = 7
+    def test_both_ways_have_the_same_rows(self, **rows_of_step):
+        share, position = HostShare(**rows_of_step), 7
         rows = _read(
             lambda: rows_of_host(
                 tf.data.Dataset.range(position, 1000),
