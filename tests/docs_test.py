@@ -36,6 +36,7 @@ _OTHERS = {
     *("plain_gradients", "step_by_step", "official_models"),
     *("tf_cnn_benchmarks", "settings", "estimates"),
     *("distortions", "single", "index", "port"),
+    *("tasks", "gpus_per_worker", "conf"),  # of deploy/
     "processes",  # gone; the changelog names it
 }
 

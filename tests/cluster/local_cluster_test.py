@@ -229,12 +229,14 @@ class RefusalTest(absltest.TestCase):
     def test_the_project_is_behind_what_the_user_has(self):
         root = str((ROOT / "towers/cluster/local_cluster.py").resolve().parents[2])
         with mock.patch.dict(os.environ, PYTHONPATH="/mine"):
-            (mine, inherited) = local_cluster._environment()["PYTHONPATH"].split(
+            (mine, inherited) = local_cluster.task_environment()["PYTHONPATH"].split(
                 os.pathsep
             )
             self.assertEqual((mine, inherited), ("/mine", root))
             with mock.patch.object(site, "getsitepackages", return_value=[root]):
-                self.assertEqual(local_cluster._environment()["PYTHONPATH"], "/mine")
+                self.assertEqual(
+                    local_cluster.task_environment()["PYTHONPATH"], "/mine"
+                )
 
     def test_where_the_kernel_gives_no_more_networks(self):
         limit = "echo 0 > /proc/sys/user/max_net_namespaces"

@@ -90,7 +90,7 @@ def become(
     sys.stderr.flush()
     command = [sys.executable, "-m", "towers.cluster.local_cluster", json.dumps(order)]
     signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)  # until that program handles them
-    os.execve(sys.executable, command, _environment())
+    os.execve(sys.executable, command, task_environment())
 
 
 def main(argv: Sequence[str]) -> int:
@@ -122,10 +122,7 @@ class _Tasks:
         self._names = [(job, i) for job, count in counts.items() for i in range(count)]
         free = iter(free_addresses(len(self._names)))
         hosts = {job: [next(free) for _ in range(n)] for job, n in counts.items()}
-        self._hosts = [
-            f"--{job}_host{'s' * (job != 'controller')}={','.join(addresses)}"
-            for job, addresses in hosts.items()
-        ]
+        self._hosts = host_flags(hosts)
         self._processes: dict[tuple[str, int], subprocess.Popen] = {}
         self._restarts = dict.fromkeys(self._names, 0)
         self._output = selectors.DefaultSelector()
@@ -215,7 +212,7 @@ class _Tasks:
     def _may_go_on(self, name: tuple[str, int], status: int) -> bool:
         """Restarts a killed task, or prints why the run ends."""
         words = f"{name[0]} {name[1]}"
-        number = _signal_of(status)
+        number = signal_of(status)
         if number is None:
             say(f"error: {words} ended with status {status}")
             return False
@@ -273,7 +270,7 @@ class _Tasks:
             stdout=None if shown else subprocess.PIPE,
             stderr=None if shown else subprocess.STDOUT,
             start_new_session=True,  # so that Ctrl-C does not reach it
-            preexec_fn=functools.partial(_die_with, os.getpid()),
+            preexec_fn=functools.partial(die_with, os.getpid()),
         )
         self._processes[name] = process
         self._printed.pop(name, None)
@@ -322,7 +319,15 @@ class _Tasks:
             self._read(0.05)
 
 
-def _signal_of(status: int) -> int | None:
+def host_flags(hosts: Mapping[str, Sequence[str]]) -> list[str]:
+    """The flags that name a cluster's tasks, from job -> addresses."""
+    return [
+        f"--{job}_host{'s' * (job != 'controller')}={','.join(addresses)}"
+        for job, addresses in hosts.items()
+    ]
+
+
+def signal_of(status: int) -> int | None:
     """The signal that ended a task, from the kernel or the task's exit status."""
     number = -status if status < 0 else status - 128
     return number if status < 0 or number in ENDING else None
@@ -337,7 +342,7 @@ def _is_stopped(pid: int) -> bool:
         return False
 
 
-def _environment() -> dict[str, str]:
+def task_environment() -> dict[str, str]:
     """This process's environment, with the project on Python's path and less logging.
 
     The project comes after the user's entries.  If it is installed, Python finds it
@@ -360,7 +365,7 @@ def free_addresses(count: int) -> list[str]:
     return addresses
 
 
-def _die_with(parent: int) -> None:
+def die_with(parent: int) -> None:
     """In a child: asks Linux for SIGKILL when the parent ends."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
