@@ -1,6 +1,8 @@
 """Frozen variables and learning rates by variable, with every feature."""
 
 import dataclasses
+import functools
+import itertools
 import re
 import tempfile
 
@@ -55,6 +57,11 @@ def _after(steps=3, **options):
     """(values before, after some steps) of the saved variables."""
     training = trainer.Trainer(_model(), trainable=_TRAINED, **options).start()
     return training.values(), training.steps(steps)
+
+
+@functools.cache
+def _of_two_towers():
+    return _after(batch_size=4, towers=2)[1]
 
 
 class FrozenTest(parameterized.TestCase):
@@ -114,8 +121,7 @@ class FrozenTest(parameterized.TestCase):
         self._check(before, after)
         whole = options["batch_size"] == 4 and "pipeline" not in options
         if whole and "xla_compile" not in options:
-            _, single = _after(batch_size=4, towers=2)
-            self.assertLess(trainer.difference(single, after), 1e-5)
+            self.assertLess(trainer.difference(_of_two_towers(), after), 1e-5)
 
     def test_a_frozen_stage_has_no_backward_pass(self):
         sent = {}
@@ -234,9 +240,17 @@ class ResumeTest(parameterized.TestCase):
                 trainer.Trainer(_model(), trainable="logits").start(directory)
 
 
+# Each optimizer takes one of them.
+_WAYS = (
+    {},
+    dict(variable_update="replicated"),
+    dict(exchange={"partition_bytes": 256}),
+)
+
+
 class FactorsTest(parameterized.TestCase):
-    @parameterized.parameters(sorted(OPTIMIZERS))
-    def test_towers_take_the_steps_of_one(self, name):
+    @parameterized.parameters(*zip(sorted(OPTIMIZERS), itertools.cycle(_WAYS)))
+    def test_towers_take_the_steps_of_one(self, name, way):
         update = Update(
             name,
             Piecewise((0.01,)),
@@ -244,15 +258,10 @@ class FactorsTest(parameterized.TestCase):
             learning_rate_factors={"first|table": 0.25, "kernel": 3.0, "gamma": 0.0},
         )
         _, single = _after_all(update, batch_size=8)
-        for options in (
-            dict(towers=2, batch_size=4, **_SYNC),
-            dict(towers=2, batch_size=4, variable_update="replicated", **_SYNC),
-            dict(towers=2, batch_size=4, exchange=dict(partition_bytes=256), **_SYNC),
-        ):
-            before, after = _after_all(update, **options)
-            self.assertLess(trainer.difference(single, after), 1e-4)
-            gamma = "second/batch_norm/gamma"
-            np.testing.assert_array_equal(before[gamma], after[gamma])
+        before, after = _after_all(update, towers=2, batch_size=4, **way, **_SYNC)
+        self.assertLess(trainer.difference(single, after), 1e-4)
+        gamma = "second/batch_norm/gamma"
+        np.testing.assert_array_equal(before[gamma], after[gamma])
 
     def test_an_expression_that_decides_about_none(self):
         factors = {"kernel": 0.1, "logits/dense/kernel": 2.0}

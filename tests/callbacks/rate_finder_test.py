@@ -70,17 +70,8 @@ class RateFinderTest(metric_runs.MetricRuns):
         ):
             RateFinder("a.png")
 
-    @parameterized.parameters(
-        dict(),
-        dict(num_gpus=1),
-        dict(variable_update="replicated"),
-        dict(variable_update="distributed_replicated"),
-        dict(variable_update="staged"),
-        dict(variable_update="relaxed"),
-        dict(steps_per_loop=4),
-        dict(num_gpus=4, num_stages=2, num_micro_batches=2),
-        dict(use_fp16=True, fp16_enable_auto_loss_scale=True),
-    )
+    # Other modes are in `user_callbacks_test`, where all callbacks are together.
+    @parameterized.parameters(dict(num_gpus=1), dict(variable_update="staged"))
     def test_the_training_is_that_of_a_run_without(self, **settings):
         self.train(**settings)
         plain, self.directory = self.values(), self.create_tempdir().full_path

@@ -62,12 +62,9 @@ class ReduceRateTest(parameterized.TestCase):
 
 class ResumedTest(metric_runs.MetricRuns):
     @parameterized.parameters(
-        (dict(), 10, "after_run"),
         (dict(), 8, "after_evaluation"),  # between a checkpoint and its evaluation
-        (dict(), 12, "after_evaluation"),
         (dict(steps_per_loop=3), 10, "after_run"),
-        (dict(variable_update="replicated"), 10, "after_run"),
-        (dict(accumulate_steps=2), 10, "after_run"),
+        (dict(variable_update="replicated"), 12, "after_evaluation"),
         (dict(num_gpus=4, num_stages=2, num_micro_batches=2), 10, "after_run"),
     )
     def test_equals_a_run_that_was_never_killed(self, settings, step, method):

@@ -206,6 +206,7 @@ class CallsTest(metric_runs.MetricRuns):
             callbacks.KeepBest("top_1_accuracy", best="max"),
             callbacks.StopEarly("loss", best="min", patience=9),
             callbacks.ReduceRate("loss", best="min", patience=9),
+            callbacks.RateFinder(steps=20, highest=1e3),
             _Notes() if "steps_per_loop" not in settings else Callback(),
             **settings,
         )
