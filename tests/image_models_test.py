@@ -37,8 +37,10 @@ def _small(name: str) -> Model:
     return dataclasses.replace(model, inputs=inputs)
 
 
-def _source(model: Model):
-    return trainer.random_source(model.inputs.shape, _CLASSES, num_examples=6)
+def _source(model: Model, num_examples: int):
+    return trainer.random_source(
+        model.inputs.shape, _CLASSES, num_examples=num_examples
+    )
 
 
 class TowersTest(parameterized.TestCase):
@@ -47,12 +49,13 @@ class TowersTest(parameterized.TestCase):
         model = _small(name)
         subject = trainer.subject(
             model=model,
-            source=_source(model),
+            source=_source(model, 8),
             update=_SGD,
-            global_batch=4,
+            global_batch=8,
             num_steps=1,
         )
-        case = Case(DEFAULT, 2, pipeline=Pipeline(2, 1, balance="params"))
+        pipeline = Pipeline(2, 2, balance="params", recompute="block")
+        case = Case(DEFAULT, 2, pipeline=pipeline)
         # Without kinks, rounding takes no other derivative, and stays small.
         with mock.patch.object(tf.nn, "relu", tf.nn.softplus):
             (outcome,) = agreement.compare(subject, [case])
@@ -63,7 +66,7 @@ class Bfloat16Test(parameterized.TestCase):
     @parameterized.parameters(*IMAGES)
     def test_trains_and_evaluates_in_bfloat16(self, name):
         model = _small(name)
-        source = _source(model)
+        source = _source(model, 6)
         training = trainer.Trainer(
             model, source, update=_SGD, batch_size=2, dtype=tf.bfloat16
         )
