@@ -77,6 +77,13 @@ class ClusterFlags:
         must=AT_LEAST_0,
     )
 
+    cluster_token_file: str | None = field(
+        None,
+        "a file with a secret that all tasks of the cluster must have, of 16 bytes or "
+        "more, which only its owner can read; a task that has another one is not used",
+        unset="no secret",
+    )
+
     @property
     def local_tasks(self) -> dict[str, int] | None:
         """`local_cluster` as job -> number of tasks, or None."""

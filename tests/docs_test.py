@@ -32,7 +32,7 @@ _OTHERS = {
     *("seconds", "picture"),
     *("cases", "parts", "rounds", "systems", "images", "towers"),  # flags of benchmarks
     *("same_command", "resume", "out", "ends", "preprocessing", "spread"),
-    *("plot", "straggling"),
+    *("plot", "straggling", "from"),
     *("plain_gradients", "step_by_step", "official_models"),
     *("tf_cnn_benchmarks", "settings", "estimates"),
     *("distortions", "single", "index", "port"),

@@ -148,7 +148,7 @@ def _control(command: CommandLine, console: Console) -> int:
 def _on_cluster(command: CommandLine, console: Console, act: Callable[..., int]) -> int:
     with _sessions(command, console) as sessions:
         if command.cluster.between:  # followers ask, too
-            server.announce(sessions.target, command.cluster)
+            server.announce(sessions.target, command.cluster, console)
         status = act(command.planned, console, sessions)
         with StopOnSignal():  # the run has ended; signals are ignored
             sessions.dismiss(status)
@@ -172,7 +172,7 @@ def _sessions(command: CommandLine, console: Console) -> Controller:
 def _follow(command: CommandLine, console: Console) -> int:
     """Trains with the cluster's controller until it says that training has ended."""
     sessions, spec = _sessions(command, console), command.cluster
-    statuses, report_dropout = server.announce(sessions.target, spec)
+    statuses, report_dropout = server.announce(sessions.target, spec, console)
     console(f"{spec.me} follows {spec.controller} at {spec.address(spec.me)}.")
 
     def work() -> None:

@@ -23,7 +23,7 @@ from towers.layout import cluster_spec
 # Two tasks in one process; the chief asks all tasks for their state, then dismisses
 # worker 0.
 _INSIDE = """
-import json, socket, threading, time
+import dataclasses, json, socket, threading, time
 from towers.cluster import private_network
 private_network.enter()
 import tensorflow as tf
@@ -39,8 +39,9 @@ def hang_up():  # as a tunnel to a task that is not there
     while True:
         held[4].accept()[0].close()
 threading.Thread(target=hang_up, daemon=True).start()
-def spec(job):
-    return cluster_spec.from_hosts(job, 0, ps=[], workers=workers, controller=chief)
+def spec(job, token=b"the token of the cluster"):
+    hosts = dict(ps=[], workers=workers, controller=chief)
+    return dataclasses.replace(cluster_spec.from_hosts(job, 0, **hosts), token=token)
 
 config = tf.compat.v1.ConfigProto(device_count={"CPU": 2})
 
@@ -67,7 +68,7 @@ facts = {"reasons": {}}
 while "strange" not in facts:
     try:
         task = cluster_spec.Task("worker", 6)
-        hello = messages.fetch_info(spec("chief"), task, seconds=60)
+        hello = messages.fetch_info(spec("chief", b""), task, seconds=60)
         tf.__version__ = right
         facts["strange"] = messages.differences(spec("chief"), task, hello)
     except messages.NoAnswerError:
@@ -82,6 +83,14 @@ while "hello" not in facts:
         facts["differ"] = messages.differences(spec("chief"), task, hello)
     except messages.NoAnswerError:
         pass
+facts["tokens"] = []
+asked = [(0, b"another token"), (0, b""), (0, b"another token"), (6, b"the token")]
+for index, token in asked:
+    try:
+        task = cluster_spec.Task("worker", index)
+        messages.fetch_info(spec("chief", token), task, seconds=60)
+    except messages.NoAnswerError as reason:
+        facts["tokens"].append(str(reason))
 for index, seconds in ((1, 2), (2, 2), (3, 2), (4, 60), (5, 60)):
     begun = time.monotonic()
     try:
@@ -177,7 +186,19 @@ class ServerTest(absltest.TestCase):
         self.assertStartsWith(said, "chief 0: stopped by SIGINT before training ended")
         self.assertRegex(facts["lines"][0], r"^worker 0 serves at 127.0.0.1:\d+\.$")
         # no warning of open ports in a private network
-        self.assertLen(facts["lines"], 1)
+        remedy = "; give all tasks the same --cluster_token_file"
+        first, second = facts["lines"][1:]  # each is said once
+        another = f"Not used: chief 0 has another cluster token than worker 0{remedy}."
+        self.assertEqual(first, another)
+        lacking = (
+            f"Not used: chief 0 has no cluster token, and worker 0 has one{remedy}."
+        )
+        self.assertEqual(second, lacking)
+        another = f"it has another cluster token than chief 0{remedy}"
+        lacking = f"chief 0 has no cluster token, and it has one{remedy}"
+        self.assertEqual(facts["tokens"][:3], [another, lacking, another])
+        none = f"it has no cluster token, and chief 0 has one{remedy}"
+        self.assertEqual(facts["tokens"][3], none)
 
     def test_a_status_that_comes_during_a_look_is_obeyed_at_once(self):
         statuses, left, ends = queue.SimpleQueue(), threading.Event(), []

@@ -16,15 +16,15 @@ from tests.processes import programs
 _FLAGS = ("--model=tests.digit_runs:small_model", "--num_warmup_batches=0")
 _SAVING = (*_FLAGS, "--save_model_steps=10000", "--stop_grace_secs=120")
 
-# First one task alone gets the signal twice, leaves, and is started again.  Then all
-# get it, servers first.  A second cluster goes on, to a step that a third takes
-# undisturbed.
+# First one task alone gets the signal twice, leaves, and is started again, in one case
+# after a task with another token in its place.  Then all get it, servers first.  A
+# second cluster goes on, to a step that a third takes undisturbed.
 _STOPPED = """
 import json, re, signal, sys, time
 from tests.processes import manual_tasks
 
-flags, between, folders, number, alone = json.loads(sys.argv[1])
-clusters = []
+flags, between, folders, number, alone, stray = json.loads(sys.argv[1])
+clusters, refusals = [], []
 
 def begin(folder, steps):
     own = [f"--train_dir={folder}", f"--num_batches={steps}"]
@@ -42,6 +42,10 @@ try:
     cluster.send(alone, number)
     left = cluster.tasks[alone].end(), cluster.tasks[alone].lines[-1]
     cluster.line(f"^Waiting for {alone[0]} {alone[1]} at ")
+    if stray:  # a task of another cluster, in its place
+        cluster.start(alone, f"--cluster_token_file={stray}")
+        refusals = [cluster.line("^Not used: ", of=alone)]
+        cluster.send(alone, signal.SIGKILL)
     cluster.start(alone)
     cluster.line("images/sec")
     cluster.past()
@@ -57,7 +61,7 @@ try:
 finally:
     for each in clusters:
         each.kill()
-print(json.dumps([left, ends, step, more, whole]))
+print(json.dumps([left, refusals, ends, step, more, whole]))
 """
 
 
@@ -75,8 +79,10 @@ class StopAllTest(digit_runs.Runs, parameterized.TestCase):
         self, between, number, alone
     ):
         folders = [os.path.join(self.directory, name) for name in ("stopped", "whole")]
-        left, ends, step, *others = in_process_cluster.manual_tasks(
-            *(_STOPPED, _SAVING, between, folders, number, alone),
+        token, stray = self._token("token"), "" if between else self._token("stray")
+        flags = (*_SAVING, f"--cluster_token_file={token}")
+        left, refusals, ends, step, *others = in_process_cluster.manual_tasks(
+            *(_STOPPED, flags, between, folders, number, alone, stray),
             data_dir=digit_runs.data_dir(),
         )
         name = signal.Signals(number).name
@@ -85,6 +91,11 @@ class StopAllTest(digit_runs.Runs, parameterized.TestCase):
             left[1], f"stopped by {name} before training ended; started ag"
         )
         self.assertLen(ends, 3 if between else 4)
+        if stray:
+            another = "chief 0 has another cluster token than ps 0; give all"
+            self.assertRegex(refusals[0], f"^Not used: {another}")
+        printed = [line for _, lines in ends.values() for line in lines]
+        self.assertFalse([line for line in printed if "token of this" in line])
         leader = "worker 0" if between else "controller 0"
         for task, (status, lines) in ends.items():
             self.assertEqual(status, 128 + number, (task, lines))
@@ -101,6 +112,14 @@ class StopAllTest(digit_runs.Runs, parameterized.TestCase):
         self.assertEndsWith(resumed[0], f"model.ckpt-{step}")
         stopped, whole = (self.values(step + 20, n) for n in ("stopped", "whole"))
         trainer.assert_same_bits(whole, stopped)
+
+    def _token(self, name: str) -> str:
+        """Path of a file with a token that begins as it is named."""
+        path = os.path.join(self.create_tempdir(), name)
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(f"the {name} of this cluster")
+        os.chmod(path, 0o600)
+        return path
 
     def test_a_local_cluster_whose_processes_all_get_it(self):
         directory = os.path.join(self.directory, "launched")

@@ -28,7 +28,7 @@ FLAGS = {
     "cluster": """
         job_name task_index ps_hosts worker_hosts controller_host
         replication local_cluster allow_open_ports max_restarts stall_secs wait_secs
-        stop_grace_secs
+        stop_grace_secs cluster_token_file
         """,
     "stages": """
         num_stages num_micro_batches schedule chunks_per_stage partition recompute

@@ -31,6 +31,7 @@ def _without_index(kind, hosts=_HOSTS):
 def flags(**given):
     """The section of the settings."""
     names = "job_name task_index ps_hosts worker_hosts controller_host local_cluster"
+    names += " cluster_token_file"
     settings = dict.fromkeys(names.split()) | {"replication": "in_graph"}
     return types.SimpleNamespace(**{**settings, "local_tasks": None, **given})
 

@@ -119,10 +119,10 @@ class Tasks:
         for name in names:
             self.start(name)
 
-    def start(self, name: Name) -> None:
-        """Starts a task, or starts it anew."""
+    def start(self, name: Name, *more: str) -> None:
+        """Starts a task, or starts it anew, perhaps with more flags."""
         job, index = name
-        flags = [*self._flags, f"--job_name={job}", f"--task_index={index}"]
+        flags = [*self._flags, f"--job_name={job}", f"--task_index={index}", *more]
         self.tasks[name] = Task([*flags, self._led.format(self._by[0])])
 
     def other_leader(self, *flags: str) -> tuple[int, list[str]]:

@@ -1,8 +1,9 @@
 """Messages between a task and the controller, outside of the graph.
 
 The controller must know which task answers at an address, and each task must know when
-training has ended.  Both use TensorFlow's own server, with two resources on the task: a
-string variable with its `TaskInfo`, and a queue for its exit status.
+training has ended.  Both use TensorFlow's own server, with resources on the task: a
+string variable with its `TaskInfo`, a queue for its exit status, and those of
+`token_exchange`.
 """
 
 import dataclasses
@@ -10,12 +11,12 @@ import json
 import queue
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from towers.cluster import ports
+from towers.cluster import ports, token_exchange
 from towers.errors import explain
 from towers.layout.cluster_spec import ClusterSpec, Task
 from towers.layout.placement import device
@@ -51,6 +52,7 @@ class TaskInfo:
       breaks: how often it left a session before its end.
       why: the reason of the last time.
       flags: of a client, as in `ClusterSpec`.
+      has_token: whether it has a cluster token.
     """
 
     tensorflow: str
@@ -60,6 +62,7 @@ class TaskInfo:
     breaks: int = 0
     why: str = ""
     flags: Sequence[str] = ()
+    has_token: bool = False
 
     def text(self) -> str:
         """The text that `fetch_info` reads."""
@@ -67,11 +70,12 @@ class TaskInfo:
 
 
 class Mailbox(NamedTuple):
-    """The two resources, in a graph of their task."""
+    """The resources, in a graph of their task."""
 
     hello: tf.Tensor  # string scalar, to be fed
     publish: tf.Operation  # publishes what is fed
     dismissal: tf.Tensor  # int32 scalar, the exit status, for which it waits
+    token: token_exchange.Answers
 
 
 def create_mailbox(spec: ClusterSpec) -> Mailbox:
@@ -80,7 +84,8 @@ def create_mailbox(spec: ClusterSpec) -> Mailbox:
         handle = tf.raw_ops.VarHandleOp(dtype=tf.string, shape=[], shared_name=_HELLO)
         hello = v1.placeholder(tf.string, [], "hello")
         publish = tf.raw_ops.AssignVariableOp(resource=handle, value=hello)
-        return Mailbox(hello, publish, _dismissals().dequeue())
+        token = token_exchange.create_answers()
+        return Mailbox(hello, publish, _dismissals().dequeue(), token)
 
 
 def fetch_info(spec: ClusterSpec, task: Task, *, seconds: float) -> TaskInfo:
@@ -92,13 +97,44 @@ def fetch_info(spec: ClusterSpec, task: Task, *, seconds: float) -> TaskInfo:
       seconds: to wait for the answer.
 
     Raises:
+      NoAnswerError: it does not answer, another program answers, or its cluster token
+        is another one.
+    """
+    until = time.monotonic() + seconds
+
+    def text() -> tf.Tensor:
+        handle = tf.raw_ops.VarHandleOp(dtype=tf.string, shape=[], shared_name=_HELLO)
+        return tf.raw_ops.ReadVariableOp(resource=handle, dtype=tf.string)
+
+    answer = _fetch(spec, task, text, seconds)
+    try:
+        info = TaskInfo(**json.loads(answer))
+    except (ValueError, TypeError):
+        raise NoAnswerError("what answers there is another version of towers") from None
+    if spec.token or info.has_token:
+        asked = token_exchange.question(spec.token, spec.me)
+        left = until - time.monotonic()
+        answer = _fetch(spec, task, lambda: token_exchange.ask(asked), left)
+        if not token_exchange.is_right(answer, spec.token, asked):
+            ours, theirs = bool(spec.token), info.has_token
+            raise NoAnswerError(
+                token_exchange.difference("it", theirs, str(spec.me), ours)
+            )
+    return info
+
+
+def _fetch(
+    spec: ClusterSpec, task: Task, make: Callable[[], tf.Tensor], seconds: float
+) -> bytes:
+    """Fetches a string that `make` adds to a graph of the task.
+
+    Raises:
       NoAnswerError: it does not answer, or another program answers.
     """
     with tf.Graph().as_default() as graph, tf.device(device("CPU", 0, task)):
-        handle = tf.raw_ops.VarHandleOp(dtype=tf.string, shape=[], shared_name=_HELLO)
-        text = tf.raw_ops.ReadVariableOp(resource=handle, dtype=tf.string)
+        text = make()
     try:
-        answer = _call(spec, task, graph=graph, fetch=text, seconds=seconds)
+        return _call(spec, task, graph=graph, fetch=text, seconds=seconds)
     except tf.errors.FailedPreconditionError:
         raise NoAnswerError(
             "a TensorFlow server is there, but it is not (or not yet) a task of towers"
@@ -109,10 +145,6 @@ def fetch_info(spec: ClusterSpec, task: Task, *, seconds: float) -> TaskInfo:
         ) from None
     except tf.errors.OpError as error:
         raise NoAnswerError(explain.reason(error.message or "")) from None
-    try:
-        return TaskInfo(**json.loads(answer))
-    except (ValueError, TypeError):
-        raise NoAnswerError("what answers there is another version of towers") from None
 
 
 def silence(spec: ClusterSpec, task: Task, *, seconds: float) -> str:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from flags.cluster import ClusterFlags
-from towers.cluster import connections, messages, open_ports, ports
+from towers.cluster import connections, messages, open_ports, ports, token_exchange
 from towers.errors import interrupts
 from towers.layout.cluster_spec import ClusterSpec
 from towers.layout.placement import task as filter_of
@@ -91,7 +91,7 @@ def serve(
     """
     target = start(spec, config).target
     connections.limit(spec, patience.stall)
-    statuses, _ = announce(target, spec)
+    statuses, _ = announce(target, spec, console)
     console(f"{spec.me} serves at {spec.address(spec.me)}.")
     if line := open_ports.open_ports_warning(spec):
         console(line)
@@ -99,13 +99,16 @@ def serve(
 
 
 def announce(
-    target: str, spec: ClusterSpec
+    target: str, spec: ClusterSpec, console: Callable[[str], None]
 ) -> tuple[queue.SimpleQueue[int], Callable[[str], None]]:
     """Publishes this task's `TaskInfo`, and listens for its dismissal.
+
+    It also answers the questions of other tasks about the cluster token.
 
     Args:
       target: of this task's server.
       spec: with this task as `me`.
+      console: takes a line about a task that has another token.
 
     Returns:
       (a queue that receives the exit status; a function that tells the controller the
@@ -124,14 +127,37 @@ def announce(
 
     def report_dropout(why: str = "") -> None:
         facts = tf.__version__, spec.as_dict(), dict(devices), life
-        hello = messages.TaskInfo(*facts, next(breaks), why, spec.flags)
+        has_token = bool(spec.token)
+        hello = messages.TaskInfo(*facts, next(breaks), why, spec.flags, has_token)
         session.run(mail.publish, {mail.hello: hello.text()})
 
     report_dropout()
-    threading.Thread(
-        target=lambda: statuses.put(session.run(mail.dismissal)), daemon=True
-    ).start()
+    for act in (
+        lambda: statuses.put(session.run(mail.dismissal)),
+        lambda: _answer_questions(session, mail.token, spec, console),
+    ):
+        threading.Thread(target=act, daemon=True).start()
     return statuses, report_dropout
+
+
+def _answer_questions(
+    session: v1.Session,
+    token: token_exchange.Answers,
+    spec: ClusterSpec,
+    console: Callable[[str], None],
+) -> None:
+    """Answers other tasks, and says once of each what is wrong with its token."""
+    said = set()
+    while True:
+        text = session.run(token.question)
+        try:
+            key, answer, difference = token_exchange.reply(text, spec.token, spec.me)
+        except ValueError:
+            continue
+        session.run(token.give, {token.key: key, token.answer: answer})
+        if difference and difference not in said:
+            said.add(difference)
+            console(f"Not used: {difference}.")
 
 
 def await_dismissal(

@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 
 from flags.cluster import ClusterFlags
 from flags.problem import wrong_setting
+from towers.layout import cluster_token
 
 # The roles of a process.
 CONTROLLER, SERVER, EVALUATOR = "controller", "server", "evaluator"
@@ -51,7 +52,10 @@ class Task(NamedTuple):
 _CHIEF = Task("chief", 0)
 
 # Settings about other tasks, which a process without them refuses.
-_OF_OTHERS = ("stall_secs", "wait_secs", "stop_grace_secs", "replication")
+_OF_OTHERS = (
+    *("stall_secs", "wait_secs", "stop_grace_secs", "replication"),
+    "cluster_token_file",
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,6 +68,7 @@ class ClusterSpec:
       launches: whether this process is not a task, but starts all of them.
       between: whether each worker is a client (between-graph replication).
       flags: of a client's command line, those that must be equal for all clients.
+      token: the secret of the cluster; empty if it has none.
 
     Raises:
       ValueError: an address is wrong or occurs twice, or this task is not in the list.
@@ -74,6 +79,7 @@ class ClusterSpec:
     launches: bool = False
     between: bool = False
     flags: tuple[str, ...] = ()
+    token: bytes = dataclasses.field(default=b"", repr=False)
 
     def __post_init__(self) -> None:
         if not self.jobs.get("worker") and self.me.job != EVALUATOR:
@@ -202,7 +208,8 @@ def find(
     if cluster is None:
         _check_unused(flags)
         return None
-    return dataclasses.replace(cluster, between=between)
+    token = cluster_token.read(flags.cluster_token_file)
+    return dataclasses.replace(cluster, between=between, token=token)
 
 
 def _check_unused(flags: ClusterFlags) -> None:
