@@ -42,13 +42,14 @@ class DamagedExamplesTest(ImageFoldersTestCase):
             batch_reader.read(sources[1], 2, layout="1x12")
         self.assertStartsWith(inputs.explain(e.exception, sources[1]), "more than max")
 
-    def _labels(self, *labels):
-        """A folder with one file of records that have these labels."""
+    def _labels(self, *labels, box=(0.0, 0.0, 1.0, 1.0)):
+        """A folder with one file of records of these labels; that of 2 has a box."""
         folder = self.create_tempdir().full_path
         image = make_imagenet.jpegs(1, 20, 20)[0]
         with tf.io.TFRecordWriter(f"{folder}/train-00000-of-00001") as file:
             for label in labels:
-                file.write(make_imagenet.example(image, label))
+                boxes = [box] if label == 2 else []
+                file.write(make_imagenet.example(image, label, boxes))
         return folder
 
     def test_labels_out_of_range(self):
@@ -59,13 +60,23 @@ class DamagedExamplesTest(ImageFoldersTestCase):
         self.assertIn("record 30, counted from 0, of", sentence)
         self.assertIn("label 0 is not in [1, 1001)", sentence)
 
+    def test_a_box_outside_of_the_image(self):
+        box = (0.0, 0.0, 1.0, 1.5)
+        source = self.source(self._labels(*[1] * 30, 2, *[3] * 10, box=box))
+        with self.assertRaises(tf.errors.OpError) as caught:
+            batch_reader.read(source, 4, layout="1x12")
+        self.assertRegex(
+            inputs.explain(caught.exception, source),
+            r"\(record 30, counted from 0, of \S+: it is whole, but its boxes",
+        )
+
     def test_some_examples_are_read_before_the_first_step(self):
         folder = self._labels(1000, 0)
         sentence = sentence_of(lambda: self.source(folder))
         self.assertRegex(
             sentence,
             r"^the data set is damaged \(record 1, counted from 0, of .*/train-00000-of"
-            r"-00001: .*label 0 is not in \[1, 1001\)\]\); write the labels anew"
+            r"-00001: label 0 is not in \[1, 1001\)\); write the labels anew"
             ", or go on without it by max_damaged_examples=1$",
         )
         self.assertEqual(self.source(folder, max_damaged=1).num_examples, 2)

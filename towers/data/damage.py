@@ -24,6 +24,8 @@ _plain = tf.autograph.experimental.do_not_convert
 
 # The words of tf.data before the reason.
 _IN_FUNCTION = re.compile(r"Error in user-defined function .* iterator: [^ ]*: ")
+# Those around the sentence of a check of this project.
+_CHECKED = re.compile(r"assertion failed: \[(.*)\]")
 
 
 def missing(files: Sequence[Any]) -> list[str]:
@@ -98,7 +100,9 @@ def of_numbers(
 
 
 def _in_words(error: tf.errors.OpError) -> str:
-    return explain.reason(_IN_FUNCTION.sub("", error.message)).rstrip(".")
+    words = explain.reason(_IN_FUNCTION.sub("", error.message)).rstrip(".")
+    checked = _CHECKED.fullmatch(words)
+    return checked[1] if checked else words
 
 
 def _fault_of_file(file: Any, wanted: int, read: Callable[[], Any]) -> str:

@@ -259,7 +259,8 @@ def _of_example(number: int, place: str, examples: Sequence[Records]) -> str:
     records = next(
         (r for r in examples if r.by_number and r.path and r.path in place), examples[0]
     )
-    faults = records.faults([number]) or [place]
+    unused = f"{place}: it is whole, but its boxes or its size cannot be used"
+    faults = records.faults([number]) or [unused]
     return Problem("", None, *_without(faults[0], 1)).sentence()
 
 
