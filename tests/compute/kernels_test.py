@@ -8,6 +8,7 @@ from absl.testing import parameterized
 
 from tests import arrays
 from towers.compute import kernels
+from towers.compute.nodes import ancestors
 
 v1 = tf.compat.v1
 
@@ -183,3 +184,18 @@ class KernelsTest(parameterized.TestCase, tf.test.TestCase):
         np.add.at(wanted, y.astype(int).ravel(), np.arange(y.size))
         there = dx.transpose(0, 2, 3, 1) if turned else dx
         self.assertAllEqual(there, wanted[x.astype(int)])
+
+    def test_local_response_norms_gradient_waits_for_that_of_its_output(self):
+        """The forward pass would make parts of it, and hold them until the end."""
+        with tf.Graph().as_default() as graph:
+            x, dy = (v1.placeholder(tf.float32, [1, 2, 2, 8]) for _ in range(2))
+            with kernels.gradients(kind="cpu", dtype=tf.float32):
+                y = tf.nn.local_response_normalization(x)
+            tf.gradients(y, [x], dy)
+            waits = [
+                dy.op.name in ancestors([op])
+                for op in graph.get_operations()
+                if op.type in ("Mul", "MatMul", "AddV2", "Rsqrt")
+            ]
+        self.assertNotEmpty(waits)
+        self.assertAllEqual(waits, [True] * len(waits))

@@ -162,6 +162,8 @@ def _lrn_on_cpu(op: tf.Operation, dy: tf.Tensor) -> tf.Tensor:
         sums = tf.matmul(rows, tf.constant(factor * is_near, x.dtype))
         return tf.reshape(sums, [-1, *x.shape[1:]])
 
+    with tf.control_dependencies([dy]):  # else the forward pass makes and keeps base
+        x = tf.identity(x)
     base = bias + sums(alpha, x * x)
     by_neighbours = x * sums(2 * alpha * beta, dy * y / base)
     with tf.control_dependencies([by_neighbours]):  # one after another: less memory
