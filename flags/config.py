@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, ClassVar, TypeVar, overload
 
 from flags import (
+    batch_sizes,
     cluster,
     devices,
     field,
@@ -386,7 +387,7 @@ def _prediction(flags: _Given) -> Iterator[Problem]:
 _RULES = {
     Config: (
         *(_learning_rate, _regexes, _gpus, _stages, _compact, _whole_batch_norm),
-        *(_cluster, output.shared_paths),
+        *(_cluster, output.shared_paths, batch_sizes.problems),
     ),
     VerifyConfig: (_learning_rate, _regexes, _verified_pipelines, _verified_batch_norm),
     PredictConfig: (_gpus, _prediction),

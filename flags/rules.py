@@ -264,6 +264,7 @@ def _excluded(modes: Mapping[str, ModeFacts]) -> Iterator[Rule]:
         *((norm, alone, _NO_EXCHANGE) for norm in (*_SYNC, _FIRST_AVERAGES)),
         *((norm, apart, _NOT_TOGETHER) for norm in (*_SYNC, _FIRST_AVERAGES)),
         ("steps_per_loop", apart, _NO_STEPS),
+        ("tower_batch_sizes", apart, _NOT_TOGETHER),
         *((alone, apart, _NO_STEPS) for alone in _TRAIN_NOTHING),
         ("fp16_enable_auto_loss_scale", late, _NO_SKIP),
         ("replication=between_graph", one_graph, _OWN_GRAPHS),

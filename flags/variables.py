@@ -118,6 +118,12 @@ class VariablesFlags:
         "that of their union",
         must=AT_LEAST_1,
     )
+    tower_batch_sizes: str | None = field(
+        None,
+        "examples of each tower per step, such as 48,16, in place of --batch_size, for "
+        "devices of unequal speed",
+        unset="--batch_size for each",
+    )
     batch_norm: str = field(
         "micro_batch",
         "examples whose mean and variance batch norm takes: those of a micro-batch (or "

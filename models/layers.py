@@ -54,7 +54,7 @@ class Rows(NamedTuple):
 class BatchStatistics:
     """Functions from the statistics of a batch to those of several batches."""
 
-    count: int  # of batches
+    count: float  # examples of all, divided by those of this batch
     mean: Callable[[tf.Tensor], tf.Tensor]  # of a tensor that each has, over them
     # float32 [2, channels]: mean and variance of this batch -> of all as one.
     moments: Callable[[tf.Tensor], tf.Tensor]
@@ -252,7 +252,7 @@ class Layers(ImageLayers):
         centred = wide - tf.reshape(mean, shape)
         factor = gamma * tf.math.rsqrt(variance + epsilon)
         y = centred * tf.reshape(factor, shape) + tf.reshape(beta, shape)
-        count = joined.count * x.shape.num_elements() // self.channels(x)
+        count = round(joined.count * x.shape.num_elements()) // self.channels(x)
         return tf.cast(y, x.dtype), mean, variance * (count / max(count - 1, 1))
 
     def flatten(self, x: tf.Tensor) -> tf.Tensor:

@@ -3,6 +3,8 @@
 import numpy as np
 import tensorflow as tf
 
+from towers.data.source import sizes_of
+
 v1 = tf.compat.v1
 
 CPUS = [f"/device:CPU:{index}" for index in range(4)]
@@ -16,7 +18,14 @@ LAYOUTS = {
     "4x3": ([(CPUS[0], CPUS)], 3),
     "2x2": ([(CPUS[0], CPUS[:2])], 2),
     "two_hosts": ([(CPUS[0], CPUS[:1]), (CPUS[1], CPUS[1:])], 3),
+    "unequal": ([(CPUS[0], CPUS[:2]), (CPUS[2], CPUS[2:])], (6, 1, 2, 3)),
 }
+
+
+def sizes(layout: str) -> list[int]:
+    """The batch size of each tower of a layout."""
+    groups, batch_size = LAYOUTS[layout]
+    return [size for of_host in sizes_of(groups, batch_size) for size in of_host]
 
 
 def session() -> v1.Session:

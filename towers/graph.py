@@ -7,9 +7,8 @@ The arguments are a model, a source of batches, an optimizer, the devices and op
 """
 
 import dataclasses
-import functools
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple
 
 import tensorflow as tf
 
@@ -17,26 +16,20 @@ from models.model import Model
 from models.validation import check, one_of
 from towers.checkpoints import constants
 from towers.compute import (
-    accumulation,
-    copy_tower,
-    embedding_lookup,
-    precision,
-    sufficient_factors,
     sync_batch_norm,
     tower,
 )
 from towers.compute.copy_tower import nothing_is_garbage
-from towers.compute.tower import Site, Template, Tower, TowerSpec
-from towers.data import nests, row_order
+from towers.compute.tower import Tower, TowerSpec
+from towers.data import row_order
 from towers.data.input_wait import InputWait, WaitReads
-from towers.data.source import Batch, ClientShare, Feed, Source, classes
-from towers.gradients import transfer
+from towers.data.source import ClientShare, Feed, Source, classes
 from towers.layout import graph_names, parts
 from towers.layout.placement import Placement
 from towers.optimizers.loss_scale import LossScale
 from towers.optimizers.optimizer import Update
 from towers.options import Options
-from towers.pipelines import costs, cutting, pipeline, recompute
+from towers.pipelines.tower_copies import AnyTemplate, copy_towers
 from towers.variable_update import asynchronous, between_graph, train_steps
 from towers.variable_update.asynchronous import StepLoop
 from towers.variable_update.base import VariableUpdate
@@ -44,7 +37,6 @@ from towers.variable_update.modes import VARIABLE_UPDATES
 from towers.variable_update.train_steps import Counters, SingleClient, TrainStep
 
 v1 = tf.compat.v1
-AnyTemplate: TypeAlias = Template | pipeline.PipelineTemplate
 
 
 class TrainGraph(NamedTuple):
@@ -118,7 +110,7 @@ def build(
         mode = make(placement, seed=options.seed, exchange=options.exchange)
         if model.stateful:
             row_order.check_joined(model, options.variable_update, joined=mode.joined)
-        count = options.tower_batch * placement.num_towers
+        count = sum(options.tower_batches(placement.num_towers))
         source = row_order.in_rows(source, model, count)
         return _build(model, source, update, mode=mode, options=options)
 
@@ -133,7 +125,8 @@ def _build(
     peers = between_graph.of(mode, options.purpose)
     feed = _feed(source, mode, options, counters)
     spec = _train_spec(model, source, mode, options)
-    scalars = _scalars(feed, mode, scale, peers.count, progress=progress)
+    sizes = options.tower_batches(placement.num_towers)
+    scalars = _scalars(feed, mode, scale, sizes, progress=progress)
     template, towers = copy_towers(
         spec, feed.batches, mode, scalars=scalars, rounds=options.accumulate_steps
     )
@@ -146,7 +139,7 @@ def _build(
         rate=rate,
         feed=feed,
         counters=counters,
-        tower_batch=options.tower_batch,
+        sizes=sizes,
         limit=options.limit,
         scale=scale,
         peers=peers,
@@ -180,7 +173,7 @@ def _build(
         sync=_sync(mode),
         clients=peers,
         options=options,
-        examples_per_step=builder.examples(len(towers) // len(all_steps)),
+        examples_per_step=builder.examples(towers[: len(towers) // len(all_steps)]),
     )
 
 
@@ -219,10 +212,16 @@ def _feed(
 ) -> Feed:
     where = mode.placement
     part = ClientShare(where.client, where.clients, apart=not mode.together)
+    batch_size: int | Sequence[int] = options.tower_batch
+    if options.tower_batch_sizes:
+        sizes, count = options.tower_batches(where.num_towers), len(where.towers)
+        clients = [sizes[i : i + count] for i in range(0, len(sizes), count)]
+        batch_size = clients[where.client]
+        part = part._replace(rows=tuple(map(sum, clients)))
     with v1.name_scope(None):
         feed = source.feed(
             where.groups,
-            batch_size=options.tower_batch,
+            batch_size=batch_size,
             position=counters.position_before,
             limit=options.limit,
             part=part._replace(order=counters.order),
@@ -234,13 +233,15 @@ def _scalars(
     feed: Feed,
     mode: VariableUpdate,
     scale: LossScale | None,
-    clients: int,
+    sizes: Sequence[int],
     *,
     progress: tf.Tensor,
 ) -> list[dict[str, tf.Tensor]]:
     """Each tower's scalar inputs, besides its batch."""
+    together = mode.together and mode.placement.clients > 1
+    rows = sum(sizes) if together else None
     with tf.device(mode.placement.master), v1.name_scope(graph_names.INPUT):
-        weights = feed.total_weights(joined=mode.joined, clients=clients)
+        weights = feed.total_weights(joined=mode.joined, rows=rows)
     scaled = {"loss_scale": scale.value} if scale else {}
     shared = {"progress": progress, **scaled}
     return [{"total_weight": weight, **shared} for weight in weights]
@@ -289,107 +290,6 @@ def _train_spec(
         rounds=options.accumulate_steps,
     )
     spec = tower_spec(model, source, options, mode.placement)
-    rows = row_order.of(source, model, options.tower_batch * mode.placement.num_towers)
+    count = sum(options.tower_batches(mode.placement.num_towers))
+    rows = row_order.of(source, model, count)
     return dataclasses.replace(spec, joined=joined, rows=rows)
-
-
-def copy_towers(
-    task: TowerSpec,
-    batches: Sequence[Batch],
-    variables: Any,
-    *,
-    scalars: Sequence[Mapping[str, tf.Tensor]],
-    rounds: int = 1,
-    scope: str = "tower",
-) -> tuple[AnyTemplate, list[Tower]]:
-    """Traces a tower once and copies it to the device of every tower.
-
-    Args:
-      task: what a tower computes.
-      batches: one per tower.
-      variables: creates the variables and reads them for each tower: a row of
-        `VARIABLE_UPDATES`, or an object with its methods.
-      scalars: for each tower, float32 inputs besides its batch: `total_weight`, by
-        which its sums are divided (1 leaves them sums), `progress` in training, and
-        `loss_scale`, if the loss is scaled.
-      rounds: number of equal parts in which a tower computes its batch.
-      scope: prefix of the towers' names.
-
-    Raises:
-      ValueError: the towers cannot be made; the sentence says why.
-    """
-    batch = batches[0]
-    size = nests.batch_size(batch.features)
-    cutting.check_fit(task, size, variables.placement)
-    features, labels = (nests.piece(part, rounds) for part in batch[:2])
-    task = costs.with_cut(task, features, labels, variables.placement)
-    task = recompute.with_choice(task, features, labels, variables.placement)
-    trace = pipeline.trace if task.pipeline else tower.trace
-    template = trace(task, features, labels, create=variables.create)
-    looks_up = rounds == 1 and not task.compiled
-    if isinstance(template, Template) and looks_up:
-        template = embedding_lookup.cut_out(template)
-    if task.training:
-        variables.fix(_unchanged(template))
-    cast, arrive = precision.PrecisionCasts(), transfer.Arrivals()
-    hosts = transfer.arrival_hosts(variables.placement)
-
-    def reads(
-        index: int, host: str | None, devices: Sequence[str]
-    ) -> dict[str, tf.Tensor]:
-        with v1.name_scope(graph_names.READ):
-            values = {
-                name: cast(variables.read(name, index), dtype)
-                for name, dtype in template.reads.items()
-            }
-            fetched = {n: v for n, v in values.items() if n not in template.owners}
-            return values | arrive.beside(arrive.all(fetched, host), devices)
-
-    sites = [
-        Site(
-            scope=f"{scope}_{index}",
-            devices=devices,
-            inputs={**batch.tensors(), **scalars[index]},
-            reads=reads(index, host, devices),
-        )
-        for index, (devices, host, batch) in enumerate(
-            zip(variables.placement.stages, hosts, batches)
-        )
-    ]
-    if isinstance(template, Template) and looks_up:
-        embedding_lookup.look_up(template, sites, variables.placement.hosts, variables)
-    copy = _copier(task, rounds)
-
-    def copies(group: Sequence[Site]) -> list[Tower]:
-        towers = copy(template, group)
-        if task.training:
-            _factor(towers, template, variables)
-        return towers
-
-    most = copy_tower.at_a_time(template, variables.placement)
-    return template, copy_tower.in_turn(copies, sites, most)
-
-
-def _factor(
-    towers: Sequence[Tower], template: AnyTemplate, mode: VariableUpdate
-) -> None:
-    """Puts factors in the place of large gradients that are products of them."""
-    added = mode.placement.towers if mode.together else ()
-    for index, device in mode.factored(template.trainable).items():
-        for gradients in (copied.gradients for copied in towers):
-            gradients[index] = sufficient_factors.of(gradients[index], device, added)
-
-
-def _unchanged(template: AnyTemplate) -> set[str]:
-    """The variables that towers read and no step changes."""
-    followed = {rule.variable for rule, _ in template.statistics}
-    return set(template.reads).difference(template.trainable, followed)
-
-
-def _copier(task: TowerSpec, rounds: int) -> Callable[..., list[Tower]]:
-    """The function that copies a template to devices."""
-    if task.pipeline:
-        return pipeline.copy_pipelines
-    if rounds > 1:
-        return functools.partial(accumulation.accumulation_loops, rounds=rounds)
-    return copy_tower.copy_tower

@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -11,7 +11,6 @@ import tensorflow as tf
 from flags.config import Config
 from flags.problem import SettingError, wrong_setting
 from flags.sections import TrainingFlags
-from models.initial_values import InitialValues
 from models.model import Model
 from models.recipe import Recipe
 from towers import graph
@@ -23,14 +22,13 @@ from towers.errors import output_paths
 from towers.errors.collected import CollectedErrors
 from towers.evaluation import eval_settings
 from towers.gradients.exchange import GradientExchange
-from towers.layout import placement
+from towers.layout import batch_sizes, placement
 from towers.layout.cluster_spec import LAUNCHER, ClusterSpec
 from towers.layout.gpus import Gpus
-from towers.layout.shards import Shards
 from towers.layout.stages import Pipeline
 from towers.optimizers.from_recipe import update_from_recipe
-from towers.optimizers.loss_scale import LossScaling
 from towers.optimizers.optimizer import Update
+from towers.options import chosen
 from towers.pipelines import cutting, recompute_choice
 from towers.variable_update import between_graph
 from towers.variable_update.modes import mode_of, towers_per_step
@@ -56,7 +54,8 @@ class Plan:
       eval_source: of the evaluation split, or None where nothing is evaluated.
       update: optimizer, learning rate, weight decay.
       options: of the train graph.
-      eval_batch_size: per tower.
+      eval_batch_size: per tower; by default as many as in training, on average, as a
+        small device may have no memory for the largest batch.
       num_warmup: untimed first steps.
       num_batches: timed steps, or None when `options.limit` ends the run.
       callbacks: the user's, or what makes them.
@@ -77,9 +76,9 @@ class Plan:
     @property
     def examples_per_step(self) -> int:
         """Examples that the towers that step together consume."""
-        return self.options.tower_batch * towers_per_step(
-            self.options.variable_update, self.placement.num_towers
-        )
+        number = self.placement.num_towers
+        together = towers_per_step(self.options.variable_update, number)
+        return sum(self.options.tower_batches(number)[:together])
 
     @property
     def num_steps(self) -> int:
@@ -134,13 +133,13 @@ def make(
     find = partial(row_order.find_in_rows, find_sources or sources_of, where)
     sources = model and findings.get(lambda: find(config, model))
     if model:
-        fit = partial(_check_data, where=where, cluster=cluster)
-        findings.get(lambda: fit(config, model, sources and sources[0]))
-        batch_size = config.data.batch_size or model.recipe.batch_size
         num_towers = where.num_towers if where else config.devices.num_gpus
+        sizes = findings.get(lambda: _sizes(config, model, num_towers, watched)) or [1]
+        fit = partial(_check_data, sizes=sizes, where=where, cluster=cluster)
+        findings.get(lambda: fit(config, model, sources and sources[0]))
         mode = mode_of(config.variables)
-        pipeline = findings.get(lambda: _pipeline(config, model, batch_size, cluster))
-        of_all = batch_size * config.variables.accumulate_steps * num_towers
+        pipeline = findings.get(lambda: _pipeline(config, model, sizes, cluster))
+        of_all = sum(sizes) * config.variables.accumulate_steps
         per_step = of_all * towers_per_step(mode, num_towers) // num_towers
         epochs = _epochs(config, model.recipe, sources and sources[0], of_all)
         callbacks = findings.get(partial(callbacks_of, config, callbacks)) or ()
@@ -150,9 +149,7 @@ def make(
         findings.get(check)
     findings.get(lambda: _check_on_cluster(config, cluster))
     findings.check()
-    # Asynchronous towers each take as many steps as synchronous ones would together.
-    in_training = num_towers * (len(watched.with_towers) or 1 if watched else 1)
-    apart = in_training // towers_per_step(mode, in_training)
+    apart = _steps_apart(mode, num_towers, watched)
     limit, warmup, num_batches = _length(config.training, model.recipe, sources[0])
     plan = Plan(
         config=config,
@@ -162,15 +159,13 @@ def make(
         eval_source=sources[1],
         update=update.adjustable() if callbacks else update,
         options=graph.Options(
-            batch_size=batch_size,
-            variable_update=mode,
             exchange=exchange,
             limit=limit,
             epochs=epochs,
             pipeline=pipeline,
-            **_chosen(config, where.kind, images=model.inputs.has_images),
+            **chosen(config, where.kind, sizes, images=model.inputs.has_images),
         ),
-        eval_batch_size=config.evaluation.eval_batch_size or batch_size,
+        eval_batch_size=config.evaluation.eval_batch_size or sum(sizes) // len(sizes),
         num_warmup=warmup * apart,
         num_batches=num_batches and num_batches * apart,
         callbacks=callbacks,
@@ -178,6 +173,21 @@ def make(
     findings.get(lambda: between_graph.check_steps(where, plan.num_steps))
     findings.check()
     return plan
+
+
+def _sizes(
+    config: Config, model: Model, num_towers: int, watched: ClusterSpec | None
+) -> tuple[int, ...]:
+    """Examples of each tower, per round."""
+    trains = watched is None and not config.evaluation.eval
+    default = model.recipe.batch_size
+    return batch_sizes.of_towers(config, default, num_towers, trains=trains)
+
+
+def _steps_apart(mode: str, num_towers: int, watched: ClusterSpec | None) -> int:
+    """Steps of asynchronous towers in place of one of synchronous ones; else 1."""
+    in_training = num_towers * (len(watched.with_towers) or 1 if watched else 1)
+    return in_training // towers_per_step(mode, in_training)
 
 
 def _model(config: Config, get_model: Callable[[str], Model]) -> Model:
@@ -190,6 +200,7 @@ def _check_data(
     model: Model,
     source: inputs.NamedSource | None,
     *,
+    sizes: Sequence[int],
     where: placement.Placement | None,
     cluster: ClusterSpec | None,
 ) -> None:
@@ -215,8 +226,7 @@ def _check_data(
         }
         get(lambda: eval_settings.check(config.evaluation, **flags))
         if where and cluster is None:
-            size, count = config.data.batch_size, where.num_towers
-            size = size or model.recipe.batch_size
+            size, count = math.ceil(sum(sizes) / len(sizes)), where.num_towers
             get(lambda: memory_check.check_batches(config, size, count, source))
         if cluster and not cluster.between:
             get(lambda: inputs.check_other_tasks(source))
@@ -233,41 +243,6 @@ def _check_on_cluster(config: Config, cluster: ClusterSpec | None) -> None:
             "does not work on a cluster, whose variables are on the ps tasks",
             "leave it out",
         )
-
-
-def _chosen(config: Config, kind: str, *, images: bool) -> dict[str, Any]:
-    """The options of the train graph that are settings themselves.
-
-    Args:
-      config: the settings.
-      kind: `cpu` or `gpu`.
-      images: whether the model reads images, so that there is a data format.
-    """
-    dtype, forward_only = compute_dtype(config.model), config.training.trains_nothing
-    # On an H200, resnet50 is 1.12 times as fast in NCHW in float32, 0.80 and 0.72 times
-    # in bfloat16 and float16; oneDNN and Eigen are fastest in NHWC (1.6 times).
-    fastest = "NCHW" if kind == "gpu" and dtype == tf.float32 else "NHWC"
-    return {
-        "data_format": config.model.data_format or (fastest if images else "NHWC"),
-        "dtype": dtype,
-        "seed": config.training.tf_random_seed,
-        "trainable": config.optimizer.trainable or "",
-        "initial_values": _initial_values(config.training),
-        "class_weight": config.training.class_weight,
-        "xla_compile": config.devices.xla_compile,
-        "accumulate_steps": config.variables.accumulate_steps,
-        "batch_norm": config.variables.batch_norm,
-        "batch_norm_averages": config.variables.batch_norm_averages,
-        "loss_scaling": None if forward_only else LossScaling.of(config.model),
-        "forward_only": forward_only,
-        "shards": Shards.of(config.stages),
-    }
-
-
-def _initial_values(flags: TrainingFlags) -> InitialValues:
-    return InitialValues(
-        flags.conv_initializer, flags.dense_initializer, flags.zero_gamma
-    )
 
 
 def placement_of(
@@ -313,7 +288,10 @@ def placement_of(
 
 
 def _pipeline(
-    config: Config, model: Model, batch_size: int, cluster: ClusterSpec | None
+    config: Config,
+    model: Model,
+    sizes: Sequence[int],
+    cluster: ClusterSpec | None,
 ) -> Pipeline | None:
     """How towers are cut into stages.
 
@@ -325,6 +303,8 @@ def _pipeline(
     local_gpus = gpus and tf.config.list_physical_devices("GPU")
     if flags.recompute == "auto" and flags.memory_limit is None and not local_gpus:
         raise SettingError(recompute_choice.NO_LIMIT)
+    unfit = [size for size in sizes if size % flags.num_micro_batches]
+    batch_size = (unfit or sizes)[0]
     return cutting.plan(flags, model, batch_size, timed=not (cluster or local_gpus))
 
 

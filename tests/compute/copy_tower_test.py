@@ -4,13 +4,13 @@ import tensorflow as tf
 from absl.testing import parameterized
 
 from tests import arrays, trainer
-from towers import graph
 from towers.compute import copy_tower
 from towers.compute.tower import TowerSpec
 from towers.data.source import Batch
 from towers.layout import placeholders, placement
 from towers.layout.graph_names import checkpoint_name
 from towers.layout.stages import Pipeline
+from towers.pipelines import tower_copies
 from towers.variable_update.synchronous import ParameterServer
 
 v1 = tf.compat.v1
@@ -25,7 +25,7 @@ def _batch(seed: int, first: int) -> Batch:
 def _stamp(model, count: int, batches=None):
     """(template, towers) on so many logical CPU devices."""
     batches = batches or [_batch(0, 0) for _ in range(count)]
-    return graph.copy_towers(
+    return tower_copies.copy_towers(
         TowerSpec(model=model, num_classes=5),
         batches,
         ParameterServer(placement.local(count, kind="cpu")),
@@ -119,7 +119,7 @@ def _stamp_second_alone(batch: Batch):
             del shape, initializer, trainable
             self.variables[name] = variables[name]
 
-    template, [tower] = graph.copy_towers(
+    template, [tower] = tower_copies.copy_towers(
         TowerSpec(model=trainer.dense_model(), num_classes=5),
         [batch],
         Same(placed),

@@ -55,7 +55,7 @@ class JoinsTest(parameterized.TestCase):
         shared = sync_batch_norm.shared_statistics(
             name, towers=3, micro_batches=4, rounds=1
         )
-        self.assertEqual(shared, (3 if towers else 1, 4 if pieces else 1))
+        self.assertEqual(shared, (3 if towers else 1, 4 if pieces else 1, 1.0))
 
 
 class ExchangesTest(parameterized.TestCase):

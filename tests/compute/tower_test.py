@@ -66,8 +66,9 @@ def _stamp(template, store, index, **inputs):
         devices=["/device:CPU:0"],
         inputs=_inputs(**inputs),
         reads={k: v.read_value() for k, v in store.variables.items()},
+        template=template,
     )
-    return copy_tower.copy_tower(template, [site])[0]
+    return copy_tower.copy_tower([site])[0]
 
 
 class TowerTest(tf.test.TestCase):

@@ -46,7 +46,9 @@ def _opened():
 
 class ExampleSourceTest(parameterized.TestCase, tf.test.TestCase):
     @parameterized.product(
-        layout=("1x12", "4x3", "two_hosts"), make=(_numbered, _singly), position=(0, 7)
+        layout=("1x12", "4x3", "two_hosts", "unequal"),
+        make=(_numbered, _singly),
+        position=(0, 7),
     )
     def test_the_stream_is_that_of_one_tower(self, layout, make, position):
         whole = batch_reader.read(
@@ -128,8 +130,8 @@ class ExampleSourceTest(parameterized.TestCase, tf.test.TestCase):
                 part=ClientShare(0, 3),
             )
             self.assertIsNone(feed.weight)
-            self.assertIsNone(feed.exchanged_weight(1))
-            self.assertEqual(feed.exchanged_weight(3).shape, [])
+            self.assertIsNone(feed.exchanged_weight(None))
+            self.assertEqual(feed.exchanged_weight(36).shape, [])
 
     def test_augments_by_the_example_in_training_only(self):
         def augment(parts, draws):

@@ -69,7 +69,7 @@ class FeedTest(parameterized.TestCase, tf.test.TestCase):
         self.assertEqual(rest[3][0], 17)
 
     @parameterized.product(
-        layout=("3x4", "two_hosts"), position=(0, 7), memory=(0, 2**20)
+        layout=("3x4", "two_hosts", "unequal"), position=(0, 7), memory=(0, 2**20)
     )
     def test_the_first_record_again_and_again(self, layout, position, memory):
         """It is distorted in another way each time."""

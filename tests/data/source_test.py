@@ -31,6 +31,15 @@ class WeightedTest(parameterized.TestCase, tf.test.TestCase):
                     self.assertAllEqual(weight_of_all, weight)
             self.assertIsNone(source.weight_of_all(first, source.ClientShare(), 4, 31))
 
+    def test_what_unequal_parts_of_a_step_weigh(self):
+        with tf.Graph().as_default(), self.session():
+            for index, before in enumerate((0, 5, 7)):
+                part = source.ClientShare(index, 3, rows=(5, 2, 4))
+                first = tf.constant(22 + before, tf.int64)
+                rows = part.rows[index]
+                self.assertAllEqual(source.weight_of_all(first, part, rows, None), 11)
+                self.assertAllEqual(source.weight_of_all(first, part, rows, 30), 8)
+
 
 class TotalWeightsTest(tf.test.TestCase):
     def test_a_class_without_a_weight_is_an_error(self):

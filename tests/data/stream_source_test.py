@@ -28,7 +28,9 @@ class _Counted(StreamSource):
 
 
 class StreamSourceTest(parameterized.TestCase, tf.test.TestCase):
-    @parameterized.product(layout=("1x12", "4x3", "two_hosts"), stage=(False, True))
+    @parameterized.product(
+        layout=("1x12", "4x3", "two_hosts", "unequal"), stage=(False, True)
+    )
     def test_nests_and_weights_reach_each_tower(self, layout, stage):
         groups, batch_size = batch_reader.LAYOUTS[layout]
         with tf.Graph().as_default(), batch_reader.session() as session:
@@ -40,11 +42,14 @@ class StreamSourceTest(parameterized.TestCase, tf.test.TestCase):
                 stage=stage,
             )
             session.run(feed.initializer)
-            for step in range(2):
+            end = 5
+            for _ in range(2):
                 batches, _ = session.run([feed.batches, feed.refills])
-                for tower, batch in enumerate(batches):
-                    first = 5 + 12 * step + tower * batch_size
-                    i = np.arange(first, first + batch_size)
+                for size, batch in zip(
+                    batch_reader.sizes(layout), batches, strict=True
+                ):
+                    first, end = end, end + size
+                    i = np.arange(first, end)
                     self.assertEqual(batch.first, first)
                     self.assertAllEqual(batch.features["a"], i)
                     self.assertAllEqual(batch.features["b"], np.stack([i, -i], 1))

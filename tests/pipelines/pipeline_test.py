@@ -134,8 +134,8 @@ class _Run:
                 name: tf.cast(v.read_value(), self.template.reads.get(name, v.dtype))
                 for name, v in store.variables.items()
             }
-            site = tower.Site("tower_0", devices, inputs, reads)
-            [self.tower] = stamp(self.template, [site])
+            site = tower.Site("tower_0", devices, inputs, reads, self.template)
+            [self.tower] = stamp([site])
             gradients = [
                 None if g is None else tf.convert_to_tensor(g)
                 for g in self.tower.gradients

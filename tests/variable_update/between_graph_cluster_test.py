@@ -36,6 +36,8 @@ _CASES = {
     "weighted": ("weighted", {}),
     "class_weight": ("dense", dict(class_weight=[0.1, 3, 1, 0, 0.5], limit=60)),
     "weighted_tables": ("weighted_tables", dict(accumulate_steps=2, limit=60)),
+    "unequal": ("normed", dict(tower_batch_sizes=[5, 2, 6, 3], limit=60)),
+    "unequal_weighted": ("weighted_tables", dict(tower_batch_sizes=[1, 7, 2, 3])),
     **{name: (name, dict(limit=60)) for name in EVERYDAY},
 }
 

@@ -19,39 +19,41 @@ from towers.layout import parts
 v1 = tf.compat.v1
 
 
-def accumulation_loops(
-    template: Template, sites: Sequence[Site], rounds: int
-) -> list[Tower]:
+def accumulation_loops(sites: Sequence[Site], rounds: int) -> list[Tower]:
     """Adds towers that compute their batches in rounds, each in a `tf.while_loop`.
 
     Towers that exchange statistics are in one loop.
 
     Args:
-      template: of one part.
-      sites: of the towers, whose batches have `rounds` parts each.
+      sites: of the towers, whose batches have `rounds` parts each; their templates are
+        those of one part.
       rounds: number of rounds.
     """
-    groups = [sites] if template.exchanges else [[site] for site in sites]
-    return [tower for group in groups for tower in _loop(template, group, rounds)]
+    groups = [sites] if sites[0].template.exchanges else [[site] for site in sites]
+    return [tower for group in groups for tower in _loop(group, rounds)]
 
 
-def _loop(template: Template, sites: Sequence[Site], rounds: int) -> list[Tower]:
+def _loop(sites: Sequence[Site], rounds: int) -> list[Tower]:
     """Towers whose rounds are in one loop, on the device of the first tower."""
     scope = v1.name_scope(f"{sites[0].scope}/rounds/")  # absolute
     with scope, tf.device(None), tf.device(sites[0].device):
         cut = [_cut(site, rounds) for site in sites]
         begin = [
-            _Sum.zero(template, name, device, rounds)
+            _Sum.zero(site.template, name, device, rounds)
             for site in sites
-            for name, device in copy_tower.devices(template, site).items()
+            for name, device in copy_tower.devices(site).items()
         ]
 
         def one_round(
             index: tf.Tensor, totals: Sequence[Any]
         ) -> tuple[tf.Tensor, list[Any]]:
             inside = [_round_of(site, batch, index) for site, batch in zip(sites, cut)]
-            towers = copy_tower.copy_tower(template, inside)
-            addends = [part for tower in towers for part in _parts(template, tower)]
+            towers = copy_tower.copy_tower(inside)
+            addends = [
+                part
+                for site, tower in zip(sites, towers)
+                for part in _parts(site.template, tower)
+            ]
             return index + 1, [
                 kind.add(total, part, index)
                 for kind, total, part in zip(begin, totals, addends)
@@ -65,10 +67,10 @@ def _loop(template: Template, sites: Sequence[Site], rounds: int) -> list[Tower]
             name="loop",
         )
     ends = [kind.end(total) for kind, total in zip(begin, totals)]
-    size = len(template.outputs)
-    averaged = {name for rule, name in template.statistics if not rule.is_state}
     towers = []
     for k, site in enumerate(sites):
+        template, size = site.template, len(site.template.outputs)
+        averaged = {name for rule, name in template.statistics if not rule.is_state}
         of = dict(zip(template.outputs, ends[k * size : (k + 1) * size]))
         with tf.device(site.device):
             of |= {name: of[name] / rounds for name in averaged}

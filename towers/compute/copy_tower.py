@@ -21,19 +21,18 @@ from towers.layout.placement import Placement
 v1 = tf.compat.v1
 
 
-def copy_tower(template: Template, sites: Sequence[Site]) -> list[Tower]:
-    """Copies the template into the current graph, once per site.
+def copy_tower(sites: Sequence[Site]) -> list[Tower]:
+    """Copies each site's template, from `tower.trace`, into the current graph.
 
     Args:
-      template: from `tower.trace`.
       sites: of the towers, in order.
     """
-    if template.compiled:
-        return [_call(template, index, site) for index, site in enumerate(sites)]
-    groups = [sites] if template.exchanges else [[site] for site in sites]
-    values = [tensors for group in groups for tensors in _copy(template, group)]
+    if sites[0].template.compiled:
+        return [_call(index, site) for index, site in enumerate(sites)]
+    groups = [sites] if sites[0].template.exchanges else [[site] for site in sites]
+    values = [tensors for group in groups for tensors in _copy(group)]
     return [
-        tower(template, index, site.device, tensors)
+        tower(site.template, index, site.device, tensors)
         for index, (site, tensors) in enumerate(zip(sites, values))
     ]
 
@@ -93,55 +92,59 @@ def _begin_after(tower: Tower, scope: str, site: Site) -> None:
     site.inputs.update(zip(names, held))
 
 
-def _copy(template: Template, sites: Sequence[Site]) -> list[dict[str, tf.Tensor]]:
-    """Copies the template for towers that exchange values, or for one tower.
+def _copy(sites: Sequence[Site]) -> list[dict[str, tf.Tensor]]:
+    """Copies the templates of towers that exchange values, or that of one tower.
 
     Returns:
       for each tower, name of an output of the template or of a summary -> its tensor.
     """
-    graph_def = v1.GraphDef(
-        versions=template.graph_def.versions, library=template.graph_def.library
-    )
+    graph_def = v1.GraphDef(versions=sites[0].template.graph_def.versions)
     fed: dict[str, tf.Tensor] = {}
-    wanted: list[str] = []
-    names = [*template.outputs, *summaries.names(template.summaries)]
+    wanted: list[list[str]] = []
+    for template in {id(site.template): site.template for site in sites}.values():
+        graph_def.library.MergeFrom(template.graph_def.library)
     for site in sites:
-        inputs = _given(template, site)
-        used = _copy_nodes(graph_def, template, site, inputs, first=sites[0])
+        template, inputs = site.template, _given(site)
+        used = _copy_nodes(graph_def, site, inputs, first=sites[0])
         fed |= {f"{site.scope}/{name}:0": inputs[name] for name in used}
-        wanted += [f"{site.scope}/{name}" for name in names]
-    _add_exchanges(graph_def, template, sites)
+        wanted.append([*template.outputs, *summaries.names(template.summaries)])
+    _add_exchanges(graph_def, sites)
     # Without a caller's name scope or device, which would move the tower.
     with v1.name_scope(None), tf.device(None), tf.device(sites[0].device):
+        paths = [f"{s.scope}/{n}" for s, names in zip(sites, wanted) for n in names]
         tensors = iter(
-            tf.import_graph_def(graph_def, fed, return_elements=wanted, name="")
+            tf.import_graph_def(graph_def, fed, return_elements=paths, name="")
         )
-    return [dict(zip(names, tensors)) for _ in sites]
+    # `names` is first, so that `zip` takes no tensor of the next tower.
+    return [dict(zip(names, tensors)) for names in wanted]
 
 
-def devices(template: Template, site: Site) -> dict[str, str]:
+def devices(site: Site) -> dict[str, str]:
     """Output of the template -> the tower's device that computes it."""
+    template = site.template
     said = {node.name: node.device for node in template.graph_def.node}
-    owners = _owners(template, site)
+    owners = _owners(site)
     return {
         name: placeholders.of_node(said[operation_of(name)], site.devices, owners)
         for name in template.outputs
     }
 
 
-def _owners(template: Template, site: Site) -> list[str]:
-    return [site.reads[n].device if n in site.reads else "" for n in template.owners]
+def _owners(site: Site) -> list[str]:
+    reads = site.reads
+    return [reads[n].device if n in reads else "" for n in site.template.owners]
 
 
-def _given(template: Template, site: Site) -> dict[str, tf.Tensor]:
+def _given(site: Site) -> dict[str, tf.Tensor]:
     """Placeholder of the template -> the tensor that replaces it."""
-    return site.inputs | {f"read/{name}": site.reads[name] for name in template.reads}
+    reads = {f"read/{name}": site.reads[name] for name in site.template.reads}
+    return site.inputs | reads
 
 
-def _call(template: Template, index: int, site: Site) -> Tower:
+def _call(index: int, site: Site) -> Tower:
     """A tower compiled by XLA: one or a few calls on each of its devices."""
-    values = {f"{name}:0": tensor for name, tensor in _given(template, site).items()}
-    owners = _owners(template, site)
+    values = {f"{name}:0": tensor for name, tensor in _given(site).items()}
+    template, owners = site.template, _owners(site)
     for part, call in template.functions:
         where = placeholders.of_node(part.device, site.devices, owners)
         with v1.name_scope(None), tf.device(None), tf.device(where):
@@ -151,7 +154,7 @@ def _call(template: Template, index: int, site: Site) -> Tower:
 
 
 def _copy_nodes(
-    graph_def: v1.GraphDef, template: Template, site: Site, inputs: dict, *, first: Site
+    graph_def: v1.GraphDef, site: Site, inputs: dict, *, first: Site
 ) -> set[str]:
     """Adds a tower's nodes; returns which of the given placeholders they use.
 
@@ -159,15 +162,20 @@ def _copy_nodes(
     tower's device get it from the import, which takes a third less time.
     """
     used: set[str] = set()
-    owners = _owners(template, site)
-    exchanges = {name for name, _, _ in template.exchanges}
-    elsewhere = exchanges | {
+    template, owners = site.template, _owners(site)
+    exchanges = {
+        name: f"{first.scope}/{joined}"
+        for (name, _, _), (joined, _, _) in zip(
+            template.exchanges, first.template.exchanges
+        )
+    }
+    elsewhere = exchanges.keys() | {
         f"read/{look_up.variable}" for look_up in template.look_ups
     }
 
     def renamed(name: str) -> str:
         if name in exchanges:
-            return f"{first.scope}/{name}"
+            return exchanges[name]
         return f"^{site.scope}/{name[1:]}" if name[0] == "^" else f"{site.scope}/{name}"
 
     for node in template.graph_def.node:
@@ -185,24 +193,24 @@ def _copy_nodes(
     return used & inputs.keys()
 
 
-def _add_exchanges(
-    graph_def: v1.GraphDef, template: Template, sites: Sequence[Site]
-) -> None:
+def _add_exchanges(graph_def: v1.GraphDef, sites: Sequence[Site]) -> None:
     """Adds the joins of the values that towers send, on the first tower's device."""
+    template = sites[0].template
     if not template.exchanges:
         return
-    scope = sites[0].scope
+    scope, sizes = sites[0].scope, [site.batch_size for site in sites]
     new_names: dict[str, str] = {}
     with tf.Graph().as_default() as graph, tf.device(sites[0].device):
-        for index, (name, sent, join) in enumerate(template.exchanges):
+        for index, (name, _, join) in enumerate(template.exchanges):
             placeholders = []
             for site in sites:
-                shape = template.specs[sent].shape
+                _, sent, _ = site.template.exchanges[index]
+                shape = site.template.specs[sent].shape
                 placeholder = v1.placeholder(tf.float32, shape, f"{index}/{site.scope}")
                 placeholders.append(placeholder)
                 new_names[placeholder.op.name] = f"{site.scope}/{sent}"
             with tf.name_scope(f"{scope}/{name}/"):
-                joined = sync_batch_norm.JOINS[join](placeholders)
+                joined = sync_batch_norm.JOINS[join](placeholders, sizes)
             tf.identity(joined, f"{index}/joined")
             new_names[f"{index}/joined"] = f"{scope}/{name}"
     for node in graph.as_graph_def().node:

@@ -64,24 +64,20 @@ def _takes_rows(node: v1.NodeDef, read: str, nodes: Mapping[str, v1.NodeDef]) ->
     )
 
 
-def look_up(
-    template: Template, sites: Sequence[Site], hosts: Sequence[str], variables: Any
-) -> None:
+def look_up(sites: Sequence[Site], hosts: Sequence[str], variables: Any) -> None:
     """Gives towers, as further inputs, the rows that replace their gathers.
 
     Args:
-      template: from `cut_out`.
-      sites: of the towers.
+      sites: of the towers, with templates from `cut_out`.
       hosts: the CPU device of each tower's host.
       variables: reads them, as `VariableUpdate.read` does.
     """
     for index, (site, host) in enumerate(zip(sites, hosts)):
         read = functools.partial(variables.read, tower=index)
         scope = f"{site.scope}/look_up"
+        template, inputs, device = site.template, site.inputs, site.device
         site.inputs.update(
-            rows(
-                template, site.inputs, read, scope=scope, device=site.device, host=host
-            )
+            rows(template, inputs, read, scope=scope, device=device, host=host)
         )
 
 

@@ -92,6 +92,17 @@ def of(gradient: Gradient, device: str, towers: Sequence[str] = ()) -> Gradient:
     return factors if _are_less(factors, device, towers) else gradient
 
 
+def of_all_or_none(towers: Sequence[list[Gradient]]) -> None:
+    """Leaves factors only of gradients that every tower has as factors.
+
+    Towers of small batches may have them where those of large ones do not.
+    """
+    for index, gradients in enumerate(zip(*towers)):
+        if not all(isinstance(gradient, Factors) for gradient in gradients):
+            for of_tower in towers:
+                of_tower[index] = dense(of_tower[index])
+
+
 def _product(gradient: tf.Tensor) -> tf.Operation | None:
     """The `MatMul` that computes the tensor, up to a reshape."""
     op = gradient.op

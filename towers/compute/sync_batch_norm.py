@@ -48,10 +48,12 @@ class SharedStatistics(NamedTuple):
     Attributes:
       towers: how many share them; 1 if each tower has its own.
       micro_batches: how many of a tower share them; 1 if each has its own.
+      relative_size: of the tower's batch, divided by the mean of those of all towers.
     """
 
     towers: int = 1
     micro_batches: int = 1
+    relative_size: float = 1.0
 
     @property
     def count(self) -> int:  # type: ignore[override]
@@ -90,24 +92,34 @@ def shared_statistics(
     )
 
 
-def mean(tensors: Sequence[tf.Tensor]) -> tf.Tensor:
-    """The mean of float32 tensors of one shape."""
+def mean(tensors: Sequence[tf.Tensor], sizes: Sequence[int] = ()) -> tf.Tensor:
+    """The mean of float32 tensors of one shape; a batch's size makes no difference."""
+    del sizes
     return tf.reduce_mean(tf.stack(tensors), 0)
 
 
-def moments(tensors: Sequence[tf.Tensor]) -> tf.Tensor:
-    """Mean and variance of batches of one size together, from those of each.
+def moments(tensors: Sequence[tf.Tensor], sizes: Sequence[int] = ()) -> tf.Tensor:
+    """Mean and variance of batches together, from those of each.
 
     Args:
       tensors: float32 [2, channels]: a mean, and a variance about it.
+      sizes: of the batches; empty if all are equal.
     """
     means, variances = tf.unstack(tf.stack(tensors), axis=1)
-    whole = tf.reduce_mean(means, 0)
-    return tf.stack([whole, tf.reduce_mean(variances + (means - whole) ** 2, 0)])
+
+    def over_all(values: tf.Tensor) -> tf.Tensor:
+        if len(set(sizes)) < 2:
+            return tf.reduce_mean(values, 0)
+        shares = tf.constant([[size / sum(sizes)] for size in sizes])
+        return tf.reduce_sum(shares * values, 0)
+
+    whole = over_all(means)
+    return tf.stack([whole, over_all(variances + (means - whole) ** 2)])
 
 
-# Name -> function: tensors sent by all -> the tensor that each receives.
-JOINS: dict[str, Callable[[Sequence[tf.Tensor]], tf.Tensor]] = {
+# Name -> function: (tensors sent by all, sizes of their batches) -> the tensor that
+# each receives.
+JOINS: dict[str, Callable[[Sequence[tf.Tensor], Sequence[int]], tf.Tensor]] = {
     "mean": mean,
     "moments": moments,
 }
@@ -134,12 +146,15 @@ class StatisticsExchanges:
 
     def __init__(self) -> None:
         self.sent: dict[str, SentStatistics] = {}
+        self._relative_size = 1.0
 
     def joined(self, joint: SharedStatistics) -> BatchStatistics | None:
         """The exchange for batch norm; None if each batch has its own statistics."""
         if joint.count == 1:
             return None
-        return BatchStatistics(joint.count, self._mean, self._moments)
+        size = self._relative_size = joint.relative_size
+        count = joint.count if size == 1 else joint.count / size
+        return BatchStatistics(count, self._mean, self._moments)
 
     def _receive(self, tensor: tf.Tensor, join: str) -> tf.Tensor:
         sent = tf.identity(tensor)
@@ -164,6 +179,7 @@ class StatisticsExchanges:
         """The joint mean and variance, [2, channels].
 
         A batch's mean enters the joint variance, too: its gradient has a second term.
+        Both moments enter with the batch's share of the examples.
         """
 
         @tf.custom_gradient
@@ -173,7 +189,9 @@ class StatisticsExchanges:
             def back(upstream: tf.Tensor) -> tf.Tensor:
                 by_mean, by_variance = tf.unstack(self._mean(upstream))
                 more = 2.0 * (tower_moments[0] - received[0]) * by_variance
-                return tf.stack([by_mean + more, by_variance])
+                by_moments = tf.stack([by_mean + more, by_variance])
+                size = self._relative_size
+                return by_moments if size == 1 else by_moments * size
 
             return received, back
 

@@ -67,11 +67,17 @@ class Site(NamedTuple):
     devices: Sequence[str]  # of its stages; one, if it is not cut into stages
     inputs: dict[str, tf.Tensor]  # `features`, `labels`, `weights`, ...
     reads: dict[str, tf.Tensor]  # variable name -> its value as this tower reads it
+    template: Any  # of its batch's size: a `Template`, or a `PipelineTemplate`
 
     @property
     def device(self) -> str:
         """The device of the first stage."""
         return self.devices[0]
+
+    @property
+    def batch_size(self) -> int:
+        """Number of examples."""
+        return self.inputs["weights"].shape[0]
 
 
 class StatisticRule(NamedTuple):

@@ -283,8 +283,8 @@ class ExampleSource(StreamSource):
         """As `StreamSource` has it."""
         if self.examples.weights is None or part.count == 1 or part.apart:
             return None
-        first = batch.first - part.index * rows
-        indices = first + tf.range(rows * part.count, dtype=tf.int64)
+        first = batch.first - part.before(rows)
+        indices = first + tf.range(part.of_step(rows), dtype=tf.int64)
         weights = self.examples.weights(self._numbers(indices))
         if limit is not None:
             weights = tf.where(indices < limit, weights, tf.zeros_like(weights))

@@ -4,7 +4,7 @@ A tower's inputs are tensors by name.  A single tensor is `features`; those of a
 are `features/0`, `features/1`, ... in the order of `tf.nest.flatten`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -112,8 +112,9 @@ def piece(batch: Any, count: int) -> Any:
     return tf.nest.map_structure(of, batch)
 
 
-def split(batch: Any, count: int) -> list[Any]:
-    """Splits a nest of tensors [batch, ...] into `count` nests of equal parts."""
-    leaves = [tf.split(leaf, count) for leaf in tf.nest.flatten(batch)]
-    flat = zip(*leaves) if leaves else [()] * count
+def split(batch: Any, sizes: Sequence[int]) -> list[Any]:
+    """Splits a nest of tensors [batch, ...] into nests of parts of these sizes."""
+    parts = sizes if len(set(sizes)) > 1 else len(sizes)
+    leaves = [tf.split(leaf, parts) for leaf in tf.nest.flatten(batch)]
+    flat = zip(*leaves) if leaves else [()] * len(sizes)
     return [tf.nest.pack_sequence_as(batch, list(pieces)) for pieces in flat]

@@ -15,6 +15,7 @@ from flags.problem import wrong_setting
 from models.language import NO_TOKEN
 from models.layers import Rows
 from models.model import Model
+from towers.layout import batch_sizes
 from towers.layout.placement import Placement
 
 
@@ -65,14 +66,16 @@ def find_in_rows(
       model: that reads them.
     """
     train, evaluation = find(config, model)
-    if where and not config.evaluation.eval:
-        batch_size = config.data.batch_size or model.recipe.batch_size
-        count = batch_size * config.variables.accumulate_steps * where.num_towers
-        train = in_rows(train, model, count)
-    if where and evaluation:
-        size = config.evaluation.eval_batch_size or config.data.batch_size
-        count = (size or model.recipe.batch_size) * len(where.towers)
-        evaluation = in_rows(evaluation, model, count)
+    if where and model.stateful:
+        default = model.recipe.batch_size
+        count = where.num_towers
+        sizes = batch_sizes.of_towers(config, default, count, trains=False)
+        if not config.evaluation.eval:
+            count = sum(sizes) * config.variables.accumulate_steps
+            train = in_rows(train, model, count)
+        if evaluation:
+            size = config.evaluation.eval_batch_size or sum(sizes) // len(sizes)
+            evaluation = in_rows(evaluation, model, size * len(where.towers))
     return train, evaluation
 
 

@@ -1,6 +1,7 @@
 """The interface between data sources and towers: `Source`, `Request` and `Feed`."""
 
 import dataclasses
+import itertools
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 
@@ -43,6 +44,7 @@ class ClientShare(NamedTuple):
       steps: number of steps after which the stream starts again; None for never.
       order: version of the order of examples (`towers.data.order`), int64 scalar; None
         for the newest.
+      rows: examples of each part of a step; () if they are equal.
     """
 
     index: int = 0  # type: ignore[assignment]
@@ -50,6 +52,15 @@ class ClientShare(NamedTuple):
     apart: bool = False
     steps: int | None = None
     order: tf.Tensor | None = None
+    rows: tuple[int, ...] = ()
+
+    def before(self, rows: int) -> int:
+        """Examples of a step in the parts before this one, which has `rows`."""
+        return sum(self.rows[: self.index]) if self.rows else self.index * rows
+
+    def of_step(self, rows: int) -> int:
+        """Examples of a step in all parts, of which this one has `rows`."""
+        return sum(self.rows) if self.rows else self.count * rows
 
 
 class LeftOut(NamedTuple):
@@ -104,37 +115,39 @@ class Feed(NamedTuple):
                 batches.append(batch._replace(weights=batch.weights * factors))
         return self._replace(batches=batches, weight=None)
 
-    def total_weights(self, *, joined: bool, clients: int = 1) -> list[tf.Tensor]:
+    def total_weights(
+        self, *, joined: bool, rows: int | None = None
+    ) -> list[tf.Tensor]:
         """The divisor of each tower's sum of losses, float32 scalars above 0.
 
         Args:
           joined: whether it is the weight of all examples of the step; if not, that of
             the tower's examples.
-          clients: number of clients that step together.  If they exchange weights, the
-            divisor is the number of examples, and the step divides by
-            `exchanged_weight`.
+          rows: examples of a step of all clients, with those after the last; None for a
+            single client.  If clients exchange weights, it is the divisor, and the step
+            divides by `exchanged_weight`.
         """
         weights = self._weights()
         if not joined:
             return list(map(divisor, weights))
         whole = tf.add_n(weights) if self.weight is None else self.weight
-        if self.weight is None and clients > 1:
-            whole = tf.constant(self._rows(clients))
+        if self.weight is None and rows:
+            whole = tf.constant(float(rows))
         return [divisor(whole)] * len(weights)
 
-    def exchanged_weight(self, clients: int) -> tf.Tensor | None:
+    def exchanged_weight(self, rows: int | None) -> tf.Tensor | None:
         """This client's part of the step's weight.
 
         Args:
-          clients: number of clients that step together.
+          rows: as in `total_weights`.
 
         Returns:
           float32 scalar, relative to the number of the step's examples; None if every
           client knows the weight of all.
         """
-        if clients == 1 or self.weight is not None:
+        if rows is None or self.weight is not None:
             return None
-        return tf.add_n(self._weights()) / self._rows(clients)
+        return tf.add_n(self._weights()) / float(rows)
 
     def _weights(self) -> list[tf.Tensor]:
         """The weight of each tower's batch."""
@@ -144,9 +157,14 @@ class Feed(NamedTuple):
                 weights.append(tf.reduce_sum(batch.weights))
         return weights
 
-    def _rows(self, clients: int) -> float:
-        """Examples of a step, with those after the last."""
-        return float(clients * sum(batch.weights.shape[0] for batch in self.batches))
+
+def sizes_of(groups: Groups, batch_size: int | Sequence[int]) -> list[list[int]]:
+    """The batch size of each tower of each host."""
+    counts = [len(devices) for _, devices in groups]
+    if isinstance(batch_size, int):
+        return [[batch_size] * count for count in counts]
+    sizes = iter(batch_size)
+    return [list(itertools.islice(sizes, count)) for count in counts]
 
 
 def divisor(weight: tf.Tensor) -> tf.Tensor:
@@ -186,7 +204,7 @@ class Source(Protocol):
         self,
         groups: Groups,
         *,
-        batch_size: int,
+        batch_size: int | Sequence[int],
         position: tf.Tensor,
         limit: int | None = None,
         part: ClientShare = ClientShare(),  # noqa: B008 - a tuple
@@ -198,7 +216,7 @@ class Source(Protocol):
 
         Args:
           groups: the hosts, with the devices of the towers that each feeds.
-          batch_size: of each tower.
+          batch_size: of each tower; one number for each if they differ.
           position: int64 scalar, of the next example when the feed is initialized.
           limit: examples from this index on have weight 0; None if there are none.
           part: of the stream; other clients read the rest.
@@ -372,8 +390,8 @@ def weight_of_all(
     """
     if part.count == 1:
         return None
-    total = rows * part.count
+    total = part.of_step(rows)
     if limit is None:
         return tf.constant(float(total))
-    left = limit - (first - part.index * rows)
+    left = limit - (first - part.before(rows))
     return tf.cast(tf.clip_by_value(left, 0, total), tf.float32)

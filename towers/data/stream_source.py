@@ -4,6 +4,8 @@ A subclass reads a host's rows.  This class decides which rows a host reads, spl
 batch among towers, and copies it to the devices.
 """
 
+from collections.abc import Sequence
+
 import tensorflow as tf
 
 from towers.data import nests
@@ -14,6 +16,7 @@ from towers.data.source import (
     Feed,
     Groups,
     LeftOut,
+    sizes_of,
     weight_of_all,
     weighted,
 )
@@ -73,7 +76,7 @@ class StreamSource:
         self,
         groups: Groups,
         *,
-        batch_size: int,
+        batch_size: int | Sequence[int],
         position: tf.Tensor,
         limit: int | None = None,
         stage: bool | None = None,
@@ -90,7 +93,8 @@ class StreamSource:
 
         Args:
           groups: the hosts and their towers.
-          batch_size: per tower.
+          batch_size: per tower; one number for each if they differ, which asynchronous
+            towers' do not.
           position: int64 scalar, index in the stream to which the initializer seeks.
           limit: examples from this index on have weight 0; None for no limit.
           stage: whether batches are read and copied to the tower's device one step
@@ -101,23 +105,24 @@ class StreamSource:
           The towers' batches, in tower order, and the operations that feed them.
         """
         batches, starts, refills, waits, damaged = [], [], [], [], []
-        takes = [1 if part.apart else len(devices) for _, devices in groups]
-        sizes = [batch_size * count for count in takes]
+        towers = sizes_of(groups, batch_size)
+        sizes = [of_host[0] if part.apart else sum(of_host) for of_host in towers]
         rows = sum(sizes)
         with tf.name_scope("input"):
             for index, (host, devices) in enumerate(groups):
-                before = part.index * rows + sum(sizes[:index])
-                share = HostShare(part.count * rows, before, sizes[index], part.order)
+                before = part.before(rows) + sum(sizes[:index])
+                step = part.of_step(rows)
+                share = HostShare(step, before, sizes[index], part.order)
                 on_gpu = any("GPU" in device for device in devices)
                 with tf.device(host):
                     iterator = self._iterator(share, position, part.steps)
                     start = iterator.initializer
-                    pieces, seconds = _take(iterator, len(devices), part.apart)
+                    pieces, seconds = _take(iterator, towers[index], part.apart)
                     own_refills = [tf.no_op()] * len(devices)
                     # Not for asynchronous towers, which would take others' batches.
                     if not part.apart and (stage or (stage is None and on_gpu)):
                         with tf.control_dependencies([start]):
-                            primers, _ = _take(iterator, len(devices), part.apart)
+                            primers, _ = _take(iterator, towers[index], part.apart)
                         pieces, start, own_refills = staged(devices, primers, pieces)
                         seconds = []
                     batches += [weighted(*piece, limit=limit) for piece in pieces]
@@ -163,18 +168,18 @@ def _is_damaged(piece: Piece, limit: int | None) -> tf.Tensor:
 
 
 def _take(
-    iterator: v1.data.Iterator, num_towers: int, apart: bool
+    iterator: v1.data.Iterator, sizes: Sequence[int], apart: bool
 ) -> tuple[list[Piece], list[tf.Tensor]]:
-    """A piece for each tower, and the seconds for which each waits for its piece.
+    """A piece of its size for each tower, and the seconds for which each waits for it.
 
     One batch of the iterator is split among the towers; if they step `apart`, each
     takes one.
     """
     if apart:
-        timed = [_timed(iterator) for _ in range(num_towers)]
+        timed = [_timed(iterator) for _ in sizes]
         return [piece for piece, _ in timed], [seconds for _, seconds in timed]
     batch, seconds = _timed(iterator)
-    return nests.split(batch, num_towers), [seconds] * num_towers
+    return nests.split(batch, sizes), [seconds] * len(sizes)
 
 
 def _timed(iterator: v1.data.Iterator) -> tuple[Piece, tf.Tensor]:

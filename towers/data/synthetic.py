@@ -82,7 +82,7 @@ class SyntheticSource:
         self,
         groups: Groups,
         *,
-        batch_size: int,
+        batch_size: int | Sequence[int],
         position: tf.Tensor,
         limit: int | None = None,
         part: ClientShare = ClientShare(),  # noqa: B008 - a tuple
@@ -90,26 +90,27 @@ class SyntheticSource:
         """As `DatasetSource.feed`; asynchronous towers all have the same rows."""
         batches: list[Batch] = []
         starts = []
-        num_towers = sum(len(devices) for _, devices in groups)
-        share = batch_size * (1 if part.apart else num_towers)
+        towers = source.sizes_of(groups, batch_size)
+        share = towers[0][0] if part.apart else sum(map(sum, towers))
+        begin = part.before(share)
         with tf.name_scope("input"):
-            for host, devices in groups:
-                before = part.index * share + len(batches) * batch_size
-                firsts = [
-                    0 if part.apart else before + number * batch_size
-                    for number in range(len(devices))
-                ]
+            for (host, devices), sizes in zip(groups, towers):
+                firsts = [0] * len(sizes)
+                if not part.apart:
+                    *firsts, begin = itertools.accumulate(sizes, initial=begin)
                 with tf.device(host):
-                    now, start = _counter(position, part.count * share)
-                    drawn = _drawn(self._request, firsts, batch_size)
+                    now, start = _counter(position, part.of_step(share))
+                    drawn = _drawn(self._request, firsts, sizes)
                 starts.append(start)
-                for device, first, rows in zip(devices, firsts, drawn, strict=True):
+                for device, first, size, rows in zip(
+                    devices, firsts, sizes, drawn, strict=True
+                ):
                     with tf.device(device):
                         kept = [unsaved(row) for row in tf.nest.flatten(rows)]
                         features, labels = self._batch(kept)
                     starts += [variable.initializer for variable in kept]
                     with tf.device(host):
-                        indices = now + np.arange(first, first + batch_size)
+                        indices = now + np.arange(first, first + size)
                         batches.append(weighted(features, labels, indices, limit=limit))
             with tf.device(groups[0][0]):
                 weight = weight_of_all(batches[0].first, part, share, limit)
@@ -124,17 +125,18 @@ class SyntheticSource:
         return tf.nest.pack_sequence_as(specs, tensors)
 
 
-def _drawn(request: Request, firsts: Sequence[int], count: int) -> list[Rows]:
-    """The `count` rows from each of `firsts` on; these are consecutive or all equal."""
+def _drawn(request: Request, firsts: Sequence[int], sizes: Sequence[int]) -> list[Rows]:
+    """The rows from each of `firsts` on; these are consecutive or all equal."""
     draw = SYNTHETIC[request.kind]
     if len(set(firsts)) == 1:
-        return [draw(request, firsts[0], count)] * len(firsts)
-    size = max(1, _TOGETHER // (nests.num_bytes(source.specs(request)) * count))
+        return [draw(request, firsts[0], sizes[0])] * len(firsts)
+    num_bytes = nests.num_bytes(source.specs(request)) * max(sizes)
+    number = max(1, _TOGETHER // num_bytes)
     batches: list[Rows] = []
-    for begin in range(0, len(firsts), size):
-        some = firsts[begin : begin + size]
-        together = draw(request, some[0], count * len(some))
-        batches += nests.split(together, len(some))
+    for begin in range(0, len(firsts), number):
+        some = sizes[begin : begin + number]
+        together = draw(request, firsts[begin], sum(some))
+        batches += nests.split(together, some)
     return batches
 
 

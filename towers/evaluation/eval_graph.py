@@ -15,10 +15,10 @@ from towers.data import row_order
 from towers.data.damaged_count import too_many
 from towers.data.source import ClientShare, Feed, Source, refilled
 from towers.data.stream import unsaved
-from towers.graph import AnyTemplate, copy_towers
 from towers.layout import parts
 from towers.layout.graph_names import EVALUATION
 from towers.layout.placement import Placement
+from towers.pipelines.tower_copies import AnyTemplate, copy_towers
 from towers.variable_update.base import VariableUpdate
 
 v1 = tf.compat.v1

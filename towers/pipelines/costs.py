@@ -196,8 +196,9 @@ def measure(work: TowerToCut) -> list[float]:
             name: tf.cast(copy.read(name), dtype)
             for name, dtype in template.reads.items()
         }
-        site = Site("measured", [device] * count, _inputs(work, device), reads)
-        [tower] = pipeline.copy_pipelines(template, [site])
+        inputs = _inputs(work, device)
+        site = Site("measured", [device] * count, inputs, reads, template)
+        [tower] = pipeline.copy_pipelines([site])
         # One after another, as on the device of a stage.
         ends = [tower.loss, *(g for g in tower.gradients if g is not None)]
         with tf.device(device):

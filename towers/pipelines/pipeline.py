@@ -178,19 +178,18 @@ def _groups(blocks: Blocks, pipeline: Pipeline) -> list[list[Blocks]]:
     return [[piece] for piece in pieces]
 
 
-def copy_pipelines(template: PipelineTemplate, sites: Sequence[Site]) -> list[Tower]:
+def copy_pipelines(sites: Sequence[Site]) -> list[Tower]:
     """Adds towers to the current graph.
 
     Args:
-      template: from `trace`.
-      sites: of the towers, in order.
+      sites: of the towers, in order, with templates from `trace`.
     """
     # Without a caller's name scope or device, which would move the towers.
     with tf.compat.v1.name_scope(None), tf.device(None):
         calls = Calls()
-        stamps = [_Stamp(template, site, calls) for site in sites]
-        meetings = _Meetings(template, stamps, calls)
-        for stage, pass_ in template.passes:
+        stamps = [_Stamp(site, calls) for site in sites]
+        meetings = _Meetings(stamps, calls)
+        for stage, pass_ in sites[0].template.passes:  # which are those of all
             # All towers send the inputs of a join before the first one receives it.
             for index, stamp in enumerate(stamps):
                 meetings.attend(index, stage, pass_)
@@ -202,10 +201,8 @@ def copy_pipelines(template: PipelineTemplate, sites: Sequence[Site]) -> list[To
 class _Meetings:
     """The joins of synchronized batch norm, each added once for all its receivers."""
 
-    def __init__(
-        self, template: PipelineTemplate, stamps: "Sequence[_Stamp]", calls: Calls
-    ):
-        self._template = template
+    def __init__(self, stamps: "Sequence[_Stamp]", calls: Calls):
+        self._template = stamps[0].template
         self._stamps = stamps
         self._calls = calls
         self._joined: dict[tuple[str, str, int], CallOutput] = {}
@@ -213,7 +210,7 @@ class _Meetings:
 
     def attend(self, index: int, stage: int, pass_: Pass) -> None:
         """Adds the joins that a pass receives to its micro-batch's values."""
-        chunk = self._template.chunks[pass_.chunk]
+        chunk = self._stamps[index].template.chunks[pass_.chunk]
         function = chunk.function(pass_)
         values = self._stamps[index].values[pass_.micro_batch]
         for name in function.inputs if function else ():
@@ -231,7 +228,7 @@ class _Meetings:
             meeting = self._template.chunks[pass_.chunk].meetings[name]
             sent = [stamp.values[m][meeting.sent] for stamp in stamps for m in pieces]
             outputs = self._calls.add(
-                self._function(meeting),
+                self._function(meeting, [s.batch_size for s in stamps for _ in pieces]),
                 {str(k): value for k, value in enumerate(sent)},
                 name=f"{first.scope}stage_{stage}/micro_batch_{pieces[0]}/{name}",
                 device=first.devices[stage],
@@ -239,14 +236,14 @@ class _Meetings:
             self._joined[key] = outputs["joined"]
         return self._joined[key]
 
-    def _function(self, meeting: Barrier) -> Function:
+    def _function(self, meeting: Barrier, sizes: list[int]) -> Function:
         """The function of a join, which is called like the passes."""
-        key = meeting.join, tuple(meeting.spec.shape)
+        key = meeting.join, tuple(meeting.spec.shape), tuple(sizes)
         if key not in self._functions:
             join = sync_batch_norm.JOINS[meeting.join]
             self._functions[key] = calls_lib.trace(
                 meeting.join,
-                lambda values: {"joined": join(list(values.values()))},
+                lambda values: {"joined": join(list(values.values()), sizes)},
                 {str(k): meeting.spec for k in range(self._template.joined.count)},
                 ["joined"],
             )
@@ -257,13 +254,15 @@ class _Stamp:
     """A tower that is being added to the graph.
 
     Attributes:
+      template, batch_size: of the tower.
       scope: prefix of its operations' names.
       devices: [stages].
       values: [micro-batches], name -> value so far.
     """
 
-    def __init__(self, template: PipelineTemplate, site: Site, calls: Calls):
-        self._template = template
+    def __init__(self, site: Site, calls: Calls):
+        self.template = template = site.template
+        self.batch_size = site.batch_size
         self._all = site.devices
         self._owners = [site.reads[name].device for name in template.owners]
         self._calls = calls
@@ -282,7 +281,7 @@ class _Stamp:
 
     def call(self, stage: int, pass_: Pass) -> None:
         """Adds a pass."""
-        chunk = self._template.chunks[pass_.chunk]
+        chunk = self.template.chunks[pass_.chunk]
         values = self.values[pass_.micro_batch]
         function = chunk.function(pass_)
         if function is None:
@@ -315,7 +314,7 @@ class _Stamp:
 
     def tower(self, index: int) -> Tower:
         """The tower's results, once its passes are in the graph."""
-        template = self._template
+        template = self.template
         with tf.name_scope(self.scope):
             with tf.device(self.devices[-1]):
                 loss = self._sum("share/loss")
@@ -351,8 +350,8 @@ class _Stamp:
     def _gradient(self, variable: str) -> Gradient:
         """The gradient of a variable, summed over all stages that use it."""
         by_stage: list[tuple[int, list[tf.Tensor]]] = []
-        shape = self._template.shapes[variable]
-        for chunk in self._template.chunks:
+        shape = self.template.shapes[variable]
+        for chunk in self.template.chunks:
             stage = chunk.number % len(self.devices)
             if variable in chunk.dense:
                 total = self._sums[chunk.number][f"sum{chunk.number}/{variable}"]

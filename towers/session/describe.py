@@ -9,7 +9,7 @@ from towers.compute.copy_tower import at_a_time
 from towers.compute.sufficient_factors import Factors
 from towers.compute.sync_batch_norm import BATCH_NORM
 from towers.evaluation.eval_settings import during_training
-from towers.graph import AnyTemplate, Options, TrainGraph
+from towers.graph import Options, TrainGraph
 from towers.layout import parts, processor
 from towers.layout.gpus import plural
 from towers.layout.parts import Parts
@@ -18,6 +18,7 @@ from towers.layout.schedule import SCHEDULES
 from towers.layout.stages import RECOMPUTE, Pipeline
 from towers.pipelines import recompute
 from towers.pipelines.pipeline import PipelineTemplate
+from towers.pipelines.tower_copies import AnyTemplate
 from towers.planning import Plan
 from towers.variable_update.base import VariableUpdate
 
@@ -62,7 +63,7 @@ def _rows(plan: Plan, built: TrainGraph) -> list[tuple[str, str]]:
         ("SingleSess", str(plan.placement.clients == 1)),
         (
             "Batch size",
-            f"{plan.options.tower_batch * num_towers} global\n"
+            f"{sum(plan.options.tower_batches(num_towers))} global\n"
             + _per_device(plan.options),
         ),
         ("Num batches", str(steps)),
@@ -268,12 +269,12 @@ def _batch_norm(options: Options, *, joined: bool = True) -> str:
 
 
 def _per_device(options: Options) -> str:
-    if options.accumulate_steps == 1:
-        return f"{options.batch_size} per device"
-    return (
-        f"{options.tower_batch} per device, "
-        f"in {options.accumulate_steps} rounds of {options.batch_size}"
-    )
+    sizes = options.tower_batch_sizes or (options.batch_size,)
+    each, rounds = ", ".join(map(str, sizes)), options.accumulate_steps
+    if rounds == 1:
+        return f"{each} per device"
+    of_step = ", ".join(str(size * rounds) for size in sizes)
+    return f"{of_step} per device, in {rounds} rounds of {each}"
 
 
 def _devices_of(built: TrainGraph) -> str:

@@ -27,7 +27,7 @@ from models.logits import Product
 from models.model import Block, Model, Recipe, Schedule
 from towers import graph
 from towers.cluster.sessions import Sessions
-from towers.data.source import Batch, ClientShare, Feed, Groups
+from towers.data.source import Batch, ClientShare, Feed, Groups, sizes_of
 from towers.gradients import reduction
 from towers.gradients.exchange import GradientExchange
 from towers.layout import parts
@@ -350,22 +350,23 @@ class _Source:
         self,
         groups: Groups,
         *,
-        batch_size: int,
+        batch_size: int | Sequence[int],
         part: ClientShare = ClientShare(),  # noqa: B008 - a tuple
         **others: Any,
     ) -> Feed:
         """Constants on each tower's host."""
         del others
         hosts = [host for host, devices in groups for _ in devices]
-        total = batch_size * (len(hosts) * part.count if self._joined else 1)
+        sizes = [size for of_host in sizes_of(groups, batch_size) for size in of_host]
+        total = sum(sizes) * part.count if self._joined else sizes[0]
         more = 2 ** (total - 1).bit_length() - total
         batches: list[Batch] = []
-        for host in hosts:
-            weights = np.ones([batch_size], np.float32)
+        for host, size in zip(hosts, sizes):
+            weights = np.ones([size], np.float32)
             later = batches or part.index
             weights[0] += 0 if self._joined and later else more
             with tf.device(host):
-                rows, first = tf.zeros([batch_size], tf.int32), tf.zeros([], tf.int64)
+                rows, first = tf.zeros([size], tf.int32), tf.zeros([], tf.int64)
                 batches.append(Batch(rows, rows, tf.constant(weights), first))
         weight = tf.constant(float(total + more)) if part.count > 1 else None
         return Feed(batches, tf.no_op(), [tf.no_op()] * len(batches), weight)

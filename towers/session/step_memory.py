@@ -15,9 +15,10 @@ from towers.compute.copy_tower import at_a_time
 from towers.compute.tower import Template
 from towers.data import nests
 from towers.errors.memory_limits import Limit
-from towers.graph import AnyTemplate, TrainGraph
+from towers.graph import TrainGraph
 from towers.layout import parts
 from towers.pipelines import liveness
+from towers.pipelines.tower_copies import AnyTemplate
 
 v1 = tf.compat.v1
 

@@ -116,7 +116,7 @@ class StepBuilder:
       rate: learning rate, float32 scalar.
       feed: where the towers' batches come from.
       counters: of steps and examples.
-      tower_batch: examples per tower and step.
+      sizes: examples per step of each tower of all clients.
       limit: examples of the stream to train on; None for all.
       scale: of the loss; None if it is not scaled.
       peers: this client, from `between_graph.of`.
@@ -134,7 +134,7 @@ class StepBuilder:
     rate: tf.Tensor
     feed: Feed
     counters: Counters
-    tower_batch: int
+    sizes: Sequence[int]
     limit: int | None
     scale: LossScale | None
     peers: SingleClient
@@ -153,7 +153,7 @@ class StepBuilder:
         self.wait = InputWait.of(self.feed, self.mode.placement)
         self._damage = None
         if self.feed.left_out:
-            examples = self.examples(len(self.feed.batches))
+            examples = sum(self.sizes)
             device = self.mode.placement.counters
             before = self.counters.position_before
             self._damage = DamagedCount(self.feed, before, examples, device)
@@ -188,7 +188,8 @@ class StepBuilder:
             loss, metrics = refilled(joint, refills)
             # Without training there are wider ones and pictures, too.
             metrics = {n: m for n, m in metrics.items() if not m.shape.rank}
-            weight = self.feed.exchanged_weight(self.peers.count)
+            rows = self.examples(group) if self.peers.count > 1 else None
+            weight = self.feed.exchanged_weight(rows)
         waits, damaged, indices = [], None, [tower.index for tower in group]
         if self.wait and self.feed.waits:
             waits = self.wait.of_batches(indices)
@@ -203,7 +204,7 @@ class StepBuilder:
             changes = self._changes(sums.gradients, sums.statistics)
             with tf.device(self.mode.placement.counters):
                 # A follower that starts may read the position until it sends its sums.
-                more = self._consumed(self.examples(len(group)))
+                more = self._consumed(self.examples(group))
                 with tf.control_dependencies([sums.loss]):
                     consumed = self._advance(more)
                 # `tf.group` groups by device first, so that each task of a cluster
@@ -282,9 +283,11 @@ class StepBuilder:
         # If not joined, each tower has its own model, and the first is saved.
         first_only = self.first_averages or not self.mode.joined
         averaged = group[:1] if first_only else group
+        count, statistics = len(averaged) * self.peers.count, []
+        if len(set(self.sizes)) > 1 and not first_only:
+            averaged, count = [self._weighted(tower) for tower in group], 1
         totals = self._totals(group, states=True)
         totals |= self._totals(averaged, states=False)
-        count, statistics = len(averaged) * self.peers.count, []
         with v1.name_scope(f"{REDUCTION}statistics/"):
             for index, rule in enumerate(self.rules):
                 total = totals[index]
@@ -305,9 +308,22 @@ class StepBuilder:
             totals = reduce(values, [[variable.device] for variable in variables])
         return dict(zip(indices, (total for (total,) in totals)))
 
-    def examples(self, num_towers: int) -> int:
-        """Examples of a step with so many towers of this client."""
-        return self.tower_batch * num_towers * self.peers.count
+    def _weighted(self, tower: Tower) -> Tower:
+        """The tower, its statistics multiplied by its share of the step's examples."""
+        share, statistics = self._size(tower) / sum(self.sizes), []
+        for value in tower.statistics:
+            with tf.device(value.device):
+                statistics.append(value * share)
+        return tower._replace(statistics=statistics)
+
+    def _size(self, tower: Tower) -> int:
+        """Examples per step of a tower of this client."""
+        where = self.mode.placement
+        return self.sizes[where.client * len(where.towers) + tower.index]
+
+    def examples(self, group: Sequence[Tower]) -> int:
+        """Examples of a step of a group of towers, and of other clients' towers."""
+        return sum(self.sizes) if self.mode.together else self._size(group[0])
 
     def _consumed(self, examples: int) -> tf.Tensor:
         """By how much a step advances the position, int64 scalar.
