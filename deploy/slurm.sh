@@ -1,41 +1,88 @@
 #!/usr/bin/env bash
 # sbatch deploy/slurm.sh --model=resnet50 --train_dir=/shared/run --save_model_secs=300
 #
-# One task on each node: the first is controller and ps, each of the others a worker.
-# The nodes' ports must be reachable from nowhere else (see deploy/README.md), nor by
-# other users' jobs on the nodes: each is the job's alone, with all its cores.
+# A worker on each node, and on the first node the ps and the controller, too.  PYTHON is
+# the interpreter if it is not `python`; sbatch passes it on.
+#
+# The nodes' ports 2222 to 2224 must be reachable from nowhere else (see
+# deploy/README.md), nor by other users' jobs on the nodes: each is the job's alone.
 #SBATCH --job-name=towers
-#SBATCH --nodes=3
-#SBATCH --exclusive
-#SBATCH --ntasks-per-node=1
+#SBATCH --nodes=2
 #SBATCH --gpus-per-node=4
+# On nodes without GPUs, remove the line above.  A node is one tower then; for more, add
+# --num_gpus=N, and each has its share of the cores.
+#SBATCH --exclusive
+#SBATCH --mem=0
+#SBATCH --ntasks-per-node=1
+# The log stays when the job is started again after a node was lost.
+#SBATCH --requeue
+#SBATCH --output=towers-%j.log
+#SBATCH --open-mode=append
+# Two minutes before the job's time is up, this script alone gets SIGTERM.
 #SBATCH --signal=B:TERM@120
-set -eu
+set -euo pipefail
 mapfile -t nodes < <(scontrol show hostnames "$SLURM_JOB_NODELIST")
-workers=$(printf '%s:2222,' "${nodes[@]:1}")
-hosts=(
-  --controller_host="${nodes[0]}:2222"
-  --ps_hosts="${nodes[0]}:2223"
-  --worker_hosts="${workers%,}"
-  --num_gpus="${SLURM_GPUS_ON_NODE:-4}"
-  --device=gpu
-)
-start() { # job, index, node, then the flags
-  srun --nodes=1 --ntasks=1 --overlap --nodelist="$3" \
-    python -m towers.train --job_name="$1" --task_index="$2" "${hosts[@]}" "${@:4}" &
-}
-start ps 0 "${nodes[0]}" "$@"
-for ((i = 1; i < ${#nodes[@]}; i++)); do start worker $((i - 1)) "${nodes[i]}" "$@"; done
-start controller 0 "${nodes[0]}" "$@"
-controller=$!
-# Slurm announces the end of the job's time: the controller saves and tells the others.
-told=
-trap 'told=1; kill -TERM "$controller" || true' TERM
-status=0
-wait "$controller" || status=$?
-if [ "$told" ]; then # the trap ended that wait, not the controller
-  status=0
-  wait "$controller" || status=$?
+[ "${#nodes[@]}" -gt 0 ] || { echo "error: scontrol names no nodes" >&2; exit 2; }
+
+job=controller
+case " $* " in *=between_graph*) job=worker ;; esac # worker 0 is the chief
+flags=(--ps_hosts="${nodes[0]}:2223" --worker_hosts="$(IFS=,; echo "${nodes[*]/%/:2224}")")
+[ "$job" = worker ] || flags+=(--controller_host="${nodes[0]}:2222")
+if [ "${SLURM_GPUS_ON_NODE:-}" ]; then
+  flags+=(--device=gpu --num_gpus="$SLURM_GPUS_ON_NODE")
+else
+  flags+=(--device=cpu)
 fi
-wait
+# Slurm kills 30 s (KillWait) after it asked to stop.
+flags+=(--stop_grace_secs=25 "$@")
+
+of_task() { # job, index: the command in `words`; GPUs are for workers only
+  words=("${PYTHON:-python}" -m towers.train --job_name="$1" --task_index="$2" "${flags[@]}")
+  [ "$1" = worker ] || words=(env CUDA_VISIBLE_DEVICES= "${words[@]}")
+}
+
+killed() { # status: whether a signal ended a task that may be started again
+  case $1 in 129 | 130 | 141 | 143) return 1 ;; esac
+  [ "$1" -gt 128 ]
+}
+
+serve() { # job, index, node
+  local status try begun
+  of_task "$1" "$2"
+  for try in 1 2 3 4; do
+    status=0 begun=$SECONDS
+    srun --nodes=1 --ntasks=1 --overlap --cpu-bind=quiet,none --nodelist="$3" \
+      "${words[@]}" 2>&1 | (trap '' TERM; exec sed -u "s/^/[$1 $2] /") || status=$?
+    if [ "$status" = 1 ] && [ $((SECONDS - begun)) -lt 5 ]; then
+      sleep 5 # srun could not start it, as the node was not ready
+    else
+      killed "$status" || return 0
+    fi
+    echo "$1 $2 on $3 ended with status $status; it is started again" >&2
+  done
+}
+serve ps 0 "${nodes[0]}" &
+for i in "${!nodes[@]}"; do
+  [ "$job $i" = "worker 0" ] || serve worker "$i" "${nodes[i]}" &
+done
+
+# srun ends its task on SIGTERM without waiting, and this task has to save: no srun.
+of_task "$job" 0
+told= process=
+trap 'told=1; kill -TERM "$process" 2>/dev/null || true' TERM
+for try in 1 2 3 4; do
+  "${words[@]}" &
+  process=$! status=0 stopped=
+  [ ! "$told" ] || kill -TERM "$process" # it came before this process was known
+  wait "$process" || status=$?
+  while [ "$told" ]; do # the trap ended that wait, not the controller
+    told= stopped=1 next=0
+    wait "$process" || next=$?
+    [ "$next" = 127 ] || status=$next # 127: it had ended before
+  done
+  killed "$status" && [ ! "$stopped" ] || break
+  echo "$job 0 ended with status $status; it is started again" >&2
+done
+# It has told the others to end.  Slurm ends those that are left.
+for ((i = 0; i < 20; i++)); do [ "$(jobs -rp)" ] || break; sleep 1; done
 exit "$status"

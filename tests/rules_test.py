@@ -54,6 +54,7 @@ MAY_IMPORT = {
 INSTALLED_AS = {
     "absl": "absl-py",
     "sklearn": "scikit-learn",
+    "yaml": "pyyaml",
     "tensorflow_datasets": "tensorflow-datasets",
 }
 

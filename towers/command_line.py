@@ -52,8 +52,25 @@ class CommandLine(NamedTuple):
         return self.plan
 
 
+class RefusedError(parse.UsageError):
+    """A command line that cannot be run.
+
+    Attributes:
+      spec: the cluster, if that is known and more than the flags were to be checked.
+    """
+
+    def __init__(self, spec: cluster_spec.ClusterSpec | None, *problems: Problem):
+        super().__init__(*problems)
+        self.spec = spec
+
+
 def read_command_line(argv: Sequence[str]) -> CommandLine:
-    """Reads and checks a command line; one error lists all its problems."""
+    """Reads and checks a command line.
+
+    Raises:
+      RefusedError: it is wrong; it has every problem.
+      parse.UsageError: it could not be read at all.
+    """
     config, problems = _parsed(argv)
     at_fault = {problem.setting for problem in problems}
     if config.devices.xla:  # before the plan opens this process's first session
@@ -67,11 +84,7 @@ def read_command_line(argv: Sequence[str]) -> CommandLine:
     except ValueError as error:
         problems, cluster_ok = [*problems, *problems_of(error)], False
     role = spec.role if spec else None
-    if role in _READ_BY:
-        config = _READ_BY[role](config)
-    if role == cluster_spec.EVALUATOR:
-        if not (config.output.train_dir or config.cluster.job_name):
-            problems += [Problem("", None, "TF_CONFIG: an evaluator needs --train_dir")]
+    config, problems = _as_read_by(role, config, problems)
     try:
         # Which flags are legal depends on the cluster.
         if cluster_ok and role != cluster_spec.SERVER:
@@ -80,11 +93,26 @@ def read_command_line(argv: Sequence[str]) -> CommandLine:
         # Leave out problems caused by the default that replaces a wrong value.
         problems += [p for p in error.problems if at_fault.isdisjoint(p.settings)]
     if problems:
-        raise parse.UsageError(*problems)
+        raise RefusedError(None if config.output.check_flags else spec, *problems)
     clients = (cluster_spec.CONTROLLER, cluster_spec.FOLLOWER)
     if spec and spec.between and role in clients:
         spec = dataclasses.replace(spec, flags=roles.agreed(config))
     return CommandLine(config, spec, plan)
+
+
+def _as_read_by(
+    role: str | None, config: Config, problems: list[Problem]
+) -> tuple[Config, list[Problem]]:
+    """The settings of a command line, and its problems, for a task with this role."""
+    if role in _READ_BY:
+        config = _READ_BY[role](config)
+    if role in (cluster_spec.SERVER, cluster_spec.FOLLOWER):
+        problems = [p for p in problems if not roles.is_controllers(p)]
+    if role == cluster_spec.EVALUATOR:
+        if not (config.output.train_dir or config.cluster.job_name):
+            words = "TF_CONFIG: an evaluator needs --train_dir"
+            problems = [*problems, Problem("", None, words)]
+    return config, problems
 
 
 def _plan(config: Config, spec: cluster_spec.ClusterSpec | None) -> planning.Plan:

@@ -23,10 +23,10 @@ from flags import parse
 from towers import graph, planning, run
 from towers.callbacks.base import TrainingError
 from towers.checkpoints import checkpoint, run_status, saving, warm_start
-from towers.cluster import local_cluster, messages, proxies, server
+from towers.cluster import local_cluster, messages, proxies, refusals, server
 from towers.cluster.controller import Controller
 from towers.cluster.sessions import session_config, settle_process
-from towers.command_line import CommandLine, read_command_line
+from towers.command_line import CommandLine, RefusedError, read_command_line
 from towers.data import inputs
 from towers.errors import collected, explain, interrupts, output_paths
 from towers.evaluation import evaluator, watch
@@ -50,13 +50,31 @@ def main(argv: Sequence[str] | None = None) -> int:
             role = command.spec.role if command.spec else None
             return _ROLES[role](command, Console(sys.stdout))
     except (TrainingError, output_paths.OutputError, messages.ClusterError) as error:
-        return collected.refuse([_words(error)], status=1)
+        status = collected.refuse([_words(error)], status=1)
+        return _tell_others(status, error, command)
     except ValueError as error:  # from before the first step
-        return collected.refuse_settings(error)
+        return _tell_others(collected.refuse_settings(error), error, command)
     except OSError as error:
         return collected.not_printed(error)
     except KeyboardInterrupt as error:  # where there was no step to finish
-        return _stopped(interrupts.of(error), command)
+        return _tell_others(_stopped(interrupts.of(error), command), error, command)
+
+
+def _tell_others(status: int, error: BaseException, command: CommandLine | None) -> int:
+    """Tells the other tasks of a cluster that this one ends; returns the status.
+
+    A ps or worker that failed may be started again, so only its refusal is told.
+    """
+    spec = error.spec if isinstance(error, RefusedError) else command and command.spec
+    if not spec or (command and command.config.output.check_flags):
+        return status
+    if isinstance(error, ValueError):
+        refusals.share(spec, collected.sentences(error), status=status)
+    elif spec.role == cluster_spec.CONTROLLER:
+        stopped = isinstance(error, KeyboardInterrupt)
+        late = {"seconds": 0.0} if stopped else {}
+        refusals.share(spec, [], status=status, **late)
+    return status
 
 
 def _words(error: BaseException) -> str:
@@ -147,8 +165,7 @@ def _control(command: CommandLine, console: Console) -> int:
 
 def _on_cluster(command: CommandLine, console: Console, act: Callable[..., int]) -> int:
     with _sessions(command, console) as sessions:
-        if command.cluster.between:  # followers ask, too
-            server.announce(sessions.target, command.cluster, console)
+        server.announce(sessions.target, command.cluster, console, sessions.hear)
         status = act(command.planned, console, sessions)
         with StopOnSignal():  # the run has ended; signals are ignored
             sessions.dismiss(status)
@@ -185,6 +202,7 @@ def _follow(command: CommandLine, console: Console) -> int:
         except ValueError as error:
             words = [f"{spec.me}: {text}" for text in collected.sentences(error)]
             collected.refuse(words, status=1)
+            _tell_others(1, error, command)
         finally:
             statuses.put(status)
 

@@ -18,15 +18,21 @@ _LISTENS = "0A"  # the kernel's code for the state "listening"
 class Machines:
     """Two network namespaces and the wire between them.
 
+    Args:
+      as_root: whether programs there may change their user, as daemons do; this process
+        must be root's.
+
     Raises:
       OSError, subprocess.CalledProcessError: the system does not allow it.
     """
 
-    def __init__(self):
+    def __init__(self, *, as_root: bool = False):
+        self._namespaces = ["--net"] if as_root else ["--user", "--net"]
         self._started: list[subprocess.Popen] = []
         self._pids: dict[str, int] = {}
         namespace = os.readlink("/proc/self/ns/net")
-        first = self._namespace(["unshare", "--map-root-user", "--net"], namespace)
+        mapped = [] if as_root else ["--map-root-user"]
+        first = self._namespace(["unshare", *mapped, "--net"], namespace)
         self._pids[FIRST] = first
         inner = os.readlink(f"/proc/{first}/ns/net")
         second = [*self._enter(FIRST), "unshare", "--net"]
@@ -65,13 +71,8 @@ class Machines:
     def _enter(self, address: str) -> list[str]:
         """The words before a command that runs on a machine."""
         pid = str(self._pids[address])
-        return [
-            "nsenter",
-            f"--target={pid}",
-            "--user",
-            "--net",
-            "--preserve-credentials",
-        ]
+        options = [f"--target={pid}", *self._namespaces, "--preserve-credentials"]
+        return ["nsenter", *options]
 
     def run(self, address: str, *command: str, **options) -> str:
         """Runs a command on a machine to its end; returns what it printed.

@@ -86,6 +86,7 @@ class Controller:
         self._broken_since = 0.0  # time of the first of the unexplained failures
         self._resumes = self._hinted = False
         self._given_up: set[Task] = set()
+        self._refused: dict[str, str] = {}  # name of a task -> why
         # Tasks that take no part in session calls, so that no call notices their loss.
         self._apart = spec.clients[1:] if spec.me == spec.controller else []
         self._lost: Callable[[], list[str]] = list
@@ -94,6 +95,13 @@ class Controller:
         connections.limit(spec, stall_secs)
         if line := open_ports.open_ports_warning(spec):
             console(line)
+
+    def hear(self, note: messages.Note) -> None:
+        """Takes a note of another task, in any thread."""
+        if note.ends:
+            self._refused[note.task] = note.words
+        else:
+            self._console(note.words)
 
     def __enter__(self) -> "Controller":
         return self
@@ -235,7 +243,11 @@ class Controller:
             self._roll_call.check(hellos)
             if not silent:
                 self._roll_call.remember(hellos)
+                self._refused.clear()  # they were started anew
                 return
+            refused = [self._refused.get(str(task)) for task in silent]
+            if words := "; ".join(filter(None, refused)):
+                raise messages.ClusterError(words)
             reasons = "; ".join(silent.values())
             if time.monotonic() - begun >= self._wait_secs:
                 self._given_up = set(silent)

@@ -3,7 +3,7 @@
 The controller must know which task answers at an address, and each task must know when
 training has ended.  Both use TensorFlow's own server, with resources on the task: a
 string variable with its `TaskInfo`, a queue for its exit status, and those of
-`token_exchange`.
+`token_exchange`.  The controller has a queue of notes from other tasks, too.
 """
 
 import dataclasses
@@ -24,7 +24,7 @@ from towers.layout.placement import task as filter_of
 
 v1 = tf.compat.v1
 
-_HELLO, _DISMISSAL = "towers_hello", "towers_dismissal"
+_HELLO, _DISMISSAL, _NOTES = "towers_hello", "towers_dismissal", "towers_notes"
 _NOBODY = filter_of(Task("nobody", 0))  # excludes all tasks but a session's master
 _CLOSE_SECONDS = 2.0  # to close a session
 # Of a dismissal: to answer one call, to exit after it, and between two looks at the
@@ -69,12 +69,27 @@ class TaskInfo:
         return json.dumps(dataclasses.asdict(self))
 
 
+class Note(NamedTuple):
+    """What a task tells the controller.
+
+    Attributes:
+      task: its name, "worker 1".
+      words: for the user.
+      ends: whether the run cannot go on without this task.
+    """
+
+    task: str
+    words: str
+    ends: bool
+
+
 class Mailbox(NamedTuple):
     """The resources, in a graph of their task."""
 
     hello: tf.Tensor  # string scalar, to be fed
     publish: tf.Operation  # publishes what is fed
     dismissal: tf.Tensor  # int32 scalar, the exit status, for which it waits
+    note: tf.Tensor  # string scalar, the next note as JSON, for which it waits
     token: token_exchange.Answers
 
 
@@ -85,7 +100,20 @@ def create_mailbox(spec: ClusterSpec) -> Mailbox:
         hello = v1.placeholder(tf.string, [], "hello")
         publish = tf.raw_ops.AssignVariableOp(resource=handle, value=hello)
         token = token_exchange.create_answers()
-        return Mailbox(hello, publish, _dismissals().dequeue(), token)
+        dismissal, note = _dismissals().dequeue(), _notes().dequeue()
+        return Mailbox(hello, publish, dismissal, note, token)
+
+
+def send(spec: ClusterSpec, note: Note, *, seconds: float) -> None:
+    """Sends a note to the controller.
+
+    Raises:
+      NoAnswerError, tf.errors.OpError: it does not take it in so many seconds.
+    """
+    with tf.Graph().as_default() as graph:
+        with tf.device(device("CPU", 0, spec.controller)):
+            enqueue = _notes().enqueue(json.dumps(note))
+    _call(spec, spec.controller, graph=graph, fetch=enqueue, seconds=seconds)
 
 
 def fetch_info(spec: ClusterSpec, task: Task, *, seconds: float) -> TaskInfo:
@@ -234,6 +262,10 @@ def lacking(hello: TaskInfo, kind: str, count: int) -> str:
 
 def _dismissals() -> tf.queue.FIFOQueue:
     return tf.queue.FIFOQueue(8, [tf.int32], shapes=[[]], shared_name=_DISMISSAL)
+
+
+def _notes() -> tf.queue.FIFOQueue:
+    return tf.queue.FIFOQueue(64, [tf.string], shapes=[[]], shared_name=_NOTES)
 
 
 def _call(

@@ -3,6 +3,7 @@
 import dataclasses
 
 from flags import config, parse
+from flags.problem import Problem
 
 # Sections in which the clients of a cluster may differ: each has its own disk, devices
 # and threads, and only the controller saves, evaluates and reports.  `_SHARED_FLAGS`
@@ -64,6 +65,16 @@ def for_follower(settings: config.Config) -> config.Config:
         output=type(settings.output)(check_flags=settings.output.check_flags),
         evaluation=type(settings.evaluation)(),
     )
+
+
+def is_controllers(problem: Problem) -> bool:
+    """Whether flags contradict each other that only the controller reads.
+
+    The value of a single flag is checked by every task.
+    """
+    flags = config.all_flags(config.Config)
+    sections = {flags[name].section for name in problem.settings if name in flags}
+    return len(problem.settings) > 1 and sections <= {"evaluation", "output"}
 
 
 def agreed(settings: config.Config) -> tuple[str, ...]:

@@ -3,6 +3,7 @@
 import collections
 import contextlib
 import itertools
+import json
 import os
 import queue
 import threading
@@ -13,14 +14,22 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from flags.cluster import ClusterFlags
-from towers.cluster import connections, messages, open_ports, ports, token_exchange
+from towers.cluster import (
+    connections,
+    messages,
+    open_ports,
+    ports,
+    refusals,
+    token_exchange,
+)
 from towers.errors import interrupts
 from towers.layout.cluster_spec import ClusterSpec
 from towers.layout.placement import task as filter_of
 
 v1 = tf.compat.v1
 
-_LOOK_SECONDS = 30.0  # between two polls of the controller, at most
+# Between two polls of the controller, at most; before it has answered.
+_LOOK_SECONDS, _MEET_SECONDS = 30.0, 2.0
 # Between dismissal and exit, so that the controller can close its session to this task.
 _FAREWELL_SECONDS = 0.3
 # After a signal: between two checks of the controller's port, and how long that port is
@@ -99,7 +108,10 @@ def serve(
 
 
 def announce(
-    target: str, spec: ClusterSpec, console: Callable[[str], None]
+    target: str,
+    spec: ClusterSpec,
+    console: Callable[[str], None],
+    hear: Callable[[messages.Note], None] | None = None,
 ) -> tuple[queue.SimpleQueue[int], Callable[[str], None]]:
     """Publishes this task's `TaskInfo`, and listens for its dismissal.
 
@@ -109,6 +121,7 @@ def announce(
       target: of this task's server.
       spec: with this task as `me`.
       console: takes a line about a task that has another token.
+      hear: takes each note that other tasks send, in a thread; only of the controller.
 
     Returns:
       (a queue that receives the exit status; a function that tells the controller the
@@ -132,9 +145,15 @@ def announce(
         session.run(mail.publish, {mail.hello: hello.text()})
 
     report_dropout()
+
+    def read_notes() -> None:
+        while hear:
+            hear(messages.Note(*json.loads(session.run(mail.note))))
+
     for act in (
         lambda: statuses.put(session.run(mail.dismissal)),
         lambda: _answer_questions(session, mail.token, spec, console),
+        read_notes,
     ):
         threading.Thread(target=act, daemon=True).start()
     return statuses, report_dropout
@@ -175,8 +194,8 @@ def await_dismissal(
       console: takes lines for the user.
 
     Returns:
-      the exit status that the controller gave; 1 when it is gone; 128 + the number of
-      a signal after which no status came.
+      the exit status that the controller gave; 1 when it is gone; 2 when this task is
+      not in its list; 128 + the number of a signal after which no status came.
     """
     # A poll takes as long again if the controller is frozen or just exits.
     seconds = min(_LOOK_SECONDS, patience.stall / 2, patience.wait / 2)
@@ -194,10 +213,16 @@ def await_dismissal(
     )
 
     def poll() -> None:
-        while not over.wait(seconds):
+        fault: str | None = None  # unknown yet
+        while not over.wait(min(seconds, _MEET_SECONDS) if fault is None else seconds):
             if (reason := absence()) and not over.is_set():
                 console(f"error: {spec.me}: {reason}; giving up")
                 return statuses.put(1)
+            if fault is None and absence.met:
+                fault = refusals.excluded(spec, seconds)
+            if fault and not over.is_set():
+                console(f"error: {fault}")
+                return statuses.put(2)
 
     # In a thread, so that a status that comes during a poll does not wait for its end.
     threading.Thread(target=poll, daemon=True).start()
@@ -265,6 +290,9 @@ class Absence:
       wait_secs: how long it may be absent.
       look: returns why it does not answer, or ""; None checks whether its port is open.
       console: takes a line when it stops answering, and one when it answers again.
+
+    Attributes:
+      met: whether it has answered.
     """
 
     def __init__(
@@ -282,7 +310,7 @@ class Absence:
         )
         self._console = console
         self._gone_since: float | None = None  # time of the first poll that failed
-        self._met = self._named = False
+        self.met = self._named = False
 
     def __call__(self) -> str:
         """Why the controller is given up; empty while it is not."""
@@ -291,13 +319,13 @@ class Absence:
         if not reason:
             if self._named:
                 self._console(f"{self._spec.me}: the {where} answers again.")
-            self._gone_since, self._met, self._named = None, True, False
+            self._gone_since, self.met, self._named = None, True, False
             return ""
         if self._gone_since is None:  # the last poll may be long ago
             self._gone_since = now
         if now - self._gone_since >= self._wait_secs:
             return f"no {where} for {self._wait_secs:.0f} s ({reason})"
-        if self._met and not self._named:
+        if self.met and not self._named:
             self._console(f"{self._spec.me}: no answer from the {where}: {reason}.")
             self._named = True
         return ""

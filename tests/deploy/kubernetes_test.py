@@ -1,0 +1,201 @@
+"""The manifests of Kubernetes: their fields, their safety, and the task of each pod."""
+
+import copy
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import yaml
+from absl.testing import absltest, parameterized
+
+from flags import config, parse
+from flags.cluster import ClusterFlags
+from tests.processes.programs import ROOT
+from towers.layout import cluster_spec
+from towers.optimizers.optimizer import OPTIMIZERS
+
+# Kind of object -> its fields and their types; "!" marks a required one.  From the
+# client of Kubernetes 1.37 (pip's kubernetes 37.0.2), the JobSet API v1alpha2
+# (kubernetes-sigs/jobset 0336a8f, api/jobset/v1alpha2/jobset_types.go) and the TFJob
+# API v1 (kubeflow/training-operator 186ac6c, pkg/apis/kubeflow.org/v1), all under the
+# Apache License 2.0; only the kinds that the manifests have.
+_FIELDS = json.loads((ROOT / "tests/deploy/kubernetes_fields.json").read_text())
+_SCALARS: dict[str, tuple[type, ...]] = {
+    "str": (str,),
+    "int": (int,),
+    "bool": (bool,),
+    "quantity": (str, int),
+    "object": (object,),
+}
+_JOBS = ("tfjob", "jobset", "statefulset")
+_FILES = (*_JOBS, "volumes", "networkpolicy")
+
+
+def _documents(name: str) -> list[Any]:
+    return list(yaml.safe_load_all((ROOT / "deploy" / f"{name}.yaml").read_text()))
+
+
+def _problems(value: Any, kind: str, path: str) -> Iterator[str]:
+    """What the API server's strict check would say of an object or a part of one."""
+    if match := re.fullmatch(r"(list|dict)\[(.*)\]", kind):
+        if not isinstance(value, dict if match[1] == "dict" else list):
+            yield f"{path} is no {match[1]}"
+            return
+        parts = value.items() if match[1] == "dict" else enumerate(value)
+        for key, part in parts:
+            yield from _problems(part, match[2], f"{path}[{key}]")
+    elif kind in _SCALARS:
+        right = isinstance(value, _SCALARS[kind])
+        if not right or (isinstance(value, bool) and kind not in ("bool", "object")):
+            yield f"{path} is no {kind}"
+    elif not isinstance(value, dict):
+        yield f"{path} is no {kind}"
+    else:
+        fields = {name.rstrip("!"): part for name, part in _FIELDS[kind].items()}
+        missing = {n[:-1] for n in _FIELDS[kind] if n[-1] == "!"} - set(value)
+        yield from (f"{path} lacks {name}" for name in sorted(missing))
+        for name, part in value.items():
+            if name not in fields:
+                yield f"{path} has no field {name}"
+            else:
+                yield from _problems(part, fields[name], f"{path}.{name}")
+
+
+def _templates(name: str) -> Iterator[tuple[str, int, Any]]:
+    """(job, number of pods, template) of each group of pods."""
+    for document in _documents(name):
+        spec = document["spec"]
+        if document["kind"] == "TFJob":
+            for job, replica in spec["tfReplicaSpecs"].items():
+                yield job.lower(), replica["replicas"], replica["template"]
+        elif document["kind"] == "JobSet":
+            for job in spec["replicatedJobs"]:
+                inner = job["template"]["spec"]
+                yield job["name"], inner["completions"], inner["template"]
+        elif "template" in spec:
+            job = document["metadata"]["name"].removeprefix("towers-")
+            yield job, spec.get("replicas", 1), spec["template"]
+
+
+def _settings(template: Any, index: int) -> config.Config:
+    (container,) = template["spec"]["containers"]
+    words = [w.replace("$(TASK_INDEX)", str(index)) for w in container["args"]]
+    return parse.parse(["train", *words], {"optimizer": OPTIMIZERS})
+
+
+class ManifestsTest(parameterized.TestCase):
+    @parameterized.parameters(*_FILES)
+    def test_the_fields_are_those_of_the_published_apis(self, name):
+        for document in _documents(name):
+            kind = document["kind"]
+            self.assertEqual(list(_problems(document, kind, kind)), [])
+
+    def test_a_wrong_field_is_named(self):
+        (job,) = _documents("jobset")
+        for change, words in (
+            (lambda spec: spec.update(ttlSeconds=1), "JobSet.spec has no field ttlSec"),
+            (lambda spec: spec.update(suspend="no"), "JobSet.spec.suspend is no bool"),
+            (
+                lambda spec: spec["replicatedJobs"][1].pop("name"),
+                "JobSet.spec.replicatedJobs[1] lacks name",
+            ),
+        ):
+            edited = copy.deepcopy(job)
+            change(edited["spec"])
+            (problem,) = _problems(edited, "JobSet", "JobSet")
+            self.assertStartsWith(problem, words)
+
+    @parameterized.parameters(*_JOBS)
+    def test_pods_are_confined_and_have_time_to_save(self, name):
+        claims = {each["metadata"]["name"] for each in _documents("volumes")}
+        (policy,) = _documents("networkpolicy")
+        dockerfile = (ROOT / "deploy" / "Dockerfile").read_text()
+        for job, _, template in _templates(name):
+            labels, pod = template["metadata"]["labels"], template["spec"]
+            chosen = policy["spec"]["podSelector"]["matchLabels"]
+            self.assertContainsSubset(chosen.items(), labels.items())
+            security = pod["securityContext"]
+            self.assertTrue(security["runAsNonRoot"] and security["runAsUser"], job)
+            self.assertEqual(security["seccompProfile"]["type"], "RuntimeDefault")
+            grace = ClusterFlags().stop_grace_secs
+            self.assertGreater(pod["terminationGracePeriodSeconds"], grace)
+            (container,) = pod["containers"]
+            self.assertIn(f" -t {container['image']} ", dockerfile)
+            self.assertTrue(container["securityContext"]["readOnlyRootFilesystem"])
+            self.assertFalse(container["securityContext"]["allowPrivilegeEscalation"])
+            resources = container["resources"]
+            self.assertContainsSubset(("cpu", "memory"), resources["requests"])
+            gpus = resources["limits"].get("nvidia.com/gpu", 0)
+            self.assertEqual(gpus, 1 if job in ("worker", "evaluator") else 0)
+            volumes = {each["name"]: each for each in pod["volumes"]}
+            mounts = {
+                each["name"]: each["mountPath"] for each in container["volumeMounts"]
+            }
+            self.assertEqual(set(volumes), set(mounts))
+            for each in volumes.values():
+                if "persistentVolumeClaim" in each:
+                    self.assertIn(each["persistentVolumeClaim"]["claimName"], claims)
+            output = _settings(template, 0).output
+            self.assertEqual(mounts["checkpoints"], output.train_dir)
+
+    def test_the_policy_lets_tasks_and_names_through(self):
+        (policy,) = _documents("networkpolicy")
+        spec = policy["spec"]
+        self.assertEqual(spec["policyTypes"], ["Ingress", "Egress"])
+        (into,) = spec["ingress"]
+        out, names = spec["egress"]
+        tasks = {"podSelector": spec["podSelector"]}
+        self.assertEqual((into["from"], out["to"]), ([tasks], [tasks]))
+        for rule in (into, out):
+            self.assertEqual(rule["ports"], [{"protocol": "TCP", "port": 2222}])
+        self.assertLen(names["to"], 2)  # of the cluster, and of the node
+        self.assertEqual({each["port"] for each in names["ports"]}, {53})
+
+
+_ROLES = {
+    "chief 0": cluster_spec.CONTROLLER,
+    "ps 0": cluster_spec.SERVER,
+    "worker 0": cluster_spec.SERVER,
+    "worker 1": cluster_spec.SERVER,
+    "evaluator 0": cluster_spec.EVALUATOR,
+}
+
+
+class TasksTest(absltest.TestCase):
+    def test_the_tfjob_s_pods_find_their_roles(self):
+        pods = {job: count for job, count, _ in _templates("tfjob")}
+        hosts = {
+            job: [f"towers-{job}-{i}.default.svc:2222" for i in range(count)]
+            for job, count in pods.items()
+            if job != "evaluator"
+        }
+        roles = {}
+        for job, count, template in _templates("tfjob"):
+            for index in range(count):
+                given = {"cluster": hosts, "task": {"type": job, "index": index}}
+                flags = _settings(template, index).cluster
+                spec = cluster_spec.find(flags, {"TF_CONFIG": json.dumps(given)})
+                roles[str(spec.me)] = spec.role
+        self.assertEqual(roles, _ROLES)
+
+    def test_the_pods_of_the_others_find_their_roles(self):
+        for name, pattern in (
+            ("jobset", "towers-{}-0-{}.towers:2222"),
+            ("statefulset", "towers-{}-{}.towers:2222"),
+        ):
+            roles = {}
+            for job, count, template in _templates(name):
+                for index in range(count):
+                    spec = cluster_spec.find(_settings(template, index).cluster, {})
+                    roles[str(spec.me)] = spec.role
+                    if job == "evaluator":
+                        continue
+                    if "hostname" in template["spec"]:  # of a Job
+                        address = "{hostname}.{subdomain}:2222".format(
+                            **template["spec"]
+                        )
+                    else:
+                        address = pattern.format(job, index)
+                    self.assertEqual(spec.address(spec.me), address)
+            self.assertEqual(roles, _ROLES)
