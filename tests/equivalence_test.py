@@ -20,7 +20,7 @@ from towers.optimizers.optimizer import Hyperparameters, Update
 
 BOUND = 1e-5
 GLOBAL_BATCH = 24
-STEPS = 20
+STEPS = 10
 
 _TUTORIAL = dict(
     shape=(32, 32, 3), out=(24, 24, 3), num_classes=10, preprocessing="cifar_tutorial"
@@ -72,7 +72,7 @@ class TowersEqualOneTowerTest(parameterized.TestCase):
     def test_any_number_of_towers(self, case):
         one_tower = _reference(case, 1)
         self.assertTrue(any(name.endswith("/Momentum") for name in one_tower))
-        for towers, differences in _differences(case, (2, 3, 4, 8)).items():
+        for towers, differences in _differences(case, (2, 3, 8)).items():
             with self.subTest(towers=towers):
                 if max(differences) >= BOUND:
                     self._assert_they_part_at_a_kink(case, towers, differences)
