@@ -1,6 +1,7 @@
 """Lets pytest run, in one process, the files that Bazel runs one by one."""
 
 import gc
+import itertools
 import os
 import signal
 from collections.abc import Callable, Iterator
@@ -25,7 +26,7 @@ def pytest_configure(config: pytest.Config) -> None:
     flags.FLAGS.mark_as_parsed()
     # By default xdist begins with the classes that have most tests.  Those that wait
     # for processes have few, and would all run at the end, with the cores idle.
-    config.option.loadscopereorder = False
+    config.option.loadscopereorder = False  # see `pytest_collection_modifyitems`
     # `nohup` and the background of a shell leave signals ignored, which runs respect.
     _heed(signal.SIGHUP, signal.SIG_DFL)
     _heed(signal.SIGINT, signal.default_int_handler)
@@ -35,6 +36,21 @@ def _heed(number: int, handler: signal.Handlers | Callable) -> None:
     """Sets the handler of a signal that this process was started to ignore."""
     if signal.getsignal(number) == signal.SIG_IGN:
         signal.signal(number, handler)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Puts each class of tests/cluster, which wait much, between two others' classes.
+
+    One of three processes waits then, while the others keep the cores busy.
+    """
+    waiting: dict[str, list[pytest.Item]] = {}
+    others: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        kind = waiting if "cluster" in item.path.parts else others
+        kind.setdefault(item.nodeid.rpartition("::")[0], []).append(item)
+    first, second = iter(others.values()), iter(waiting.values())
+    rows = itertools.zip_longest(second, first, first, fillvalue=[])
+    items[:] = [item for row in rows for tests in row for item in tests]
 
 
 @pytest.fixture(scope="session", autouse=True)
