@@ -61,5 +61,9 @@ def _peak() -> Iterator[None]:
 
 
 def pytest_collection_finish() -> None:
-    """Exempts the objects that imports made, which stay, from garbage collection."""
+    """Exempts the objects that imports made, which stay, from garbage collection.
+
+    That of others comes after more of them than by default, as a graph is many objects.
+    """
     gc.freeze()
+    gc.set_threshold(10_000, 20, 20)
