@@ -11,6 +11,18 @@ from towers.session import freeze
 
 
 class FreezeTest(digit_runs.ForwardRuns):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.trained: list[str] = []  # the folder of a run that tests start from
+        cls.fresh: list[str] = []  # the lines of a run that starts from nothing
+
+    def _trained(self) -> str:
+        if not self.trained:
+            self.run_flags(num_epochs=3.0, train_dir=self.directory, num_gpus=2)
+            self.trained.append(self.directory)
+        return self.trained[0]
+
     @parameterized.parameters(
         {},
         dict(variable_update="replicated"),
@@ -20,16 +32,16 @@ class FreezeTest(digit_runs.ForwardRuns):
         dict(shard_classifier=2),
     )
     def test_constants_have_the_values_of_a_checkpoint(self, **flags):
-        self.run_flags(num_epochs=3.0, train_dir=self.directory, num_gpus=2)
-        flags |= dict(init_checkpoint=self.directory, num_gpus=2)
+        flags |= dict(init_checkpoint=self._trained(), num_gpus=2)
         plain = self.forward(**flags)
         lines = self.forward(freeze_when_forward_only=True, **flags)
         self.assertIn("Frozen:      the variables are constants of the graph", lines)
         self.assertEqual(digit_runs.shown(lines), digit_runs.shown(plain))
-        fresh = self.forward(**{**flags, "init_checkpoint": None})
+        if not self.fresh:
+            self.fresh[:] = self.forward(**{**flags, "init_checkpoint": None})
         self.assertGreater(  # the loss is lower after training
             np.mean([float(row[2]) for row in digit_runs.shown(lines)]),
-            np.mean([float(row[2]) for row in digit_runs.shown(fresh)]) + 0.2,
+            np.mean([float(row[2]) for row in digit_runs.shown(self.fresh)]) + 0.2,
         )
         [line] = [line for line in lines if line.startswith("Starting from ")]
         self.assertRegex(line, r"model\.ckpt-\d+: 7 of 7 variables are in it$")
