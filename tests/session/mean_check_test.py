@@ -95,27 +95,26 @@ def _passing():
         for settings in (bfloat16, dict(towers=1), rounds):
             yield name, settings
     yield "replicated", dict(rounds, towers=1)
-    for spec in (*usable("cpu"), "pscpu:1k:xring#2"):
-        yield from (
-            (name, dict(all_reduce_spec=spec, towers=4)) for name in _ALL_REDUCE
-        )
-    for shards in (Shards(2, 2), Shards(3, 1), Shards(1, 3)):
-        for name in (*exact, "independent", "asynchronous"):
-            yield name, dict(bfloat16, shards=shards)
+    specs = (*usable("cpu"), "pscpu:1k:xring#2")
+    for name, spec in zip(itertools.cycle(_ALL_REDUCE), specs):
+        yield name, dict(all_reduce_spec=spec, towers=4)
+    spread = itertools.cycle((Shards(2, 2), Shards(3, 1), Shards(1, 3)))
+    for name, shards in zip((*exact, "independent", "asynchronous"), spread):
+        yield name, dict(bfloat16, shards=shards)
     for name in exact:
         yield name, dict(xla_compile=True)
-        for settings in (
-            dict(shards=Shards(2, 2)),
-            dict(shards=Shards(2, 2), accumulate_steps=3),
-            dict(shards=Shards(2, 2), pipeline=Pipeline(2, 4)),
-            dict(shards=Shards(3, 3), pipeline=Pipeline(1, 2, recompute="block")),
-            dict(shards=Shards(2, 2), pipeline=Pipeline(2, 4, "interleaved", 2)),
-            dict(pipeline=Pipeline(2, 8, "gpipe")),
-            dict(pipeline=Pipeline(2, 4, "interleaved", 2, recompute="block")),
-            dict(pipeline=Pipeline(1, 3, recompute="stage")),
-        ):
-            yield name, settings
-    for name, grow_every in itertools.product((*exact, "independent"), (0, 5)):
+        yield name, dict(shards=Shards(2, 2))
+        yield name, dict(pipeline=Pipeline(2, 8, "gpipe"))
+    cut = (
+        dict(shards=Shards(2, 2), accumulate_steps=3),
+        dict(shards=Shards(2, 2), pipeline=Pipeline(2, 4)),
+        dict(shards=Shards(3, 3), pipeline=Pipeline(1, 2, recompute="block")),
+        dict(shards=Shards(2, 2), pipeline=Pipeline(2, 4, "interleaved", 2)),
+        dict(pipeline=Pipeline(2, 4, "interleaved", 2, recompute="block")),
+        dict(pipeline=Pipeline(1, 3, recompute="stage")),
+    )
+    yield from zip(itertools.cycle(exact), cut)
+    for name, grow_every in zip((*exact, "independent"), (0, 5, 5)):
         scaling = LossScaling(2.0**40, grow_every=grow_every)
         yield name, dict(dtype=tf.float16, loss_scaling=scaling)
     for batch_norm, settings in (
