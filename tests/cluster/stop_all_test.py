@@ -125,11 +125,12 @@ class StopAllTest(digit_runs.Runs, parameterized.TestCase):
         directory = os.path.join(self.directory, "launched")
         cluster = programs.LaunchedCluster(
             *(*_SAVING, "--num_batches=1000000", f"--train_dir={directory}"),
+            tasks="ps:1,worker:1",
             data_dir=digit_runs.data_dir(),
         )
         self.addCleanup(cluster.kill)
         cluster.line("images/sec")
-        tasks = (("ps", 0), ("worker", 0), ("worker", 1), ("controller", 0))
+        tasks = (("ps", 0), ("worker", 0), ("controller", 0))
         for pid in [*(cluster.pid(*task) for task in tasks), cluster.process.pid]:
             os.kill(pid, signal.SIGTERM)
         stopped = cluster.line("^Stopped by SIGTERM after step .*saved to .*goes on fr")
