@@ -165,7 +165,7 @@ class FitTest(parameterized.TestCase):
             outputs = towers.predict(_MODEL, data, train_dir=folder, device="cpu")
         return result.metrics["loss"], outputs
 
-    @parameterized.parameters(list, tuple, np.array)
+    @parameterized.parameters(list, np.array)
     def test_evaluations_do_not_use_them(self, kind):
         plain = from_arrays(_FEATURES, _LABELS)
         loss, outputs = self._fit(plain, class_weight=kind(_OF_CLASS))
