@@ -3,6 +3,7 @@
 import dataclasses
 import os
 import shutil
+import tempfile
 
 import numpy as np
 import tensorflow as tf
@@ -69,13 +70,16 @@ def _write_theirs(folder, data_format, write_meta_graph=True):
 
 
 class WarmStartTest(digit_runs.Runs):
-    source = ""  # the folder of a run that all tests begin with
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.source = tempfile.mkdtemp()  # of a run that all tests begin with
+        cls.addClassCleanup(shutil.rmtree, cls.source)
 
     def setUp(self):
         super().setUp()
-        if not self.source:
-            type(self).source = folder = os.path.join(self.create_tempdir(), "source")
-            self.run_flags(num_batches=6, train_dir=folder, num_warmup_batches=0)
+        if not checkpoint.latest(self.source):
+            self.run_flags(num_batches=6, train_dir=self.source, num_warmup_batches=0)
         reader = tf.train.load_checkpoint(checkpoint.latest(self.source))
         names = reader.get_variable_to_shape_map()
         self.given = {name: reader.get_tensor(name) for name in names}

@@ -1,11 +1,14 @@
 """Constants in place of variables."""
 
+import shutil
+import tempfile
 from unittest import mock
 
 import numpy as np
 from absl.testing import parameterized
 
 from tests import digit_runs, trainer
+from towers.checkpoints import checkpoint
 from towers.compute.nodes import ancestors
 from towers.session import freeze
 
@@ -14,14 +17,14 @@ class FreezeTest(digit_runs.ForwardRuns):
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
-        cls.trained: list[str] = []  # the folder of a run that tests start from
+        cls.trained = tempfile.mkdtemp()  # of a run that tests start from
+        cls.addClassCleanup(shutil.rmtree, cls.trained)
         cls.fresh: list[str] = []  # the lines of a run that starts from nothing
 
     def _trained(self) -> str:
-        if not self.trained:
-            self.run_flags(num_epochs=3.0, train_dir=self.directory, num_gpus=2)
-            self.trained.append(self.directory)
-        return self.trained[0]
+        if not checkpoint.latest(self.trained):
+            self.run_flags(num_epochs=3.0, train_dir=self.trained, num_gpus=2)
+        return self.trained
 
     @parameterized.parameters(
         {},
