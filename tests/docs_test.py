@@ -33,7 +33,7 @@ _OTHERS = {
     *("cases", "parts", "rounds", "systems", "images", "towers"),  # flags of benchmarks
     *("same_command", "resume", "out", "ends", "preprocessing", "spread"),
     *("plot", "straggling", "from"),
-    *("plain_gradients", "step_by_step", "official_models"),
+    *("plain_gradients", "step_by_step", "official_models", "max_others"),
     *("tf_cnn_benchmarks", "settings", "estimates"),
     *("distortions", "single", "index", "port"),
     *("tasks", "gpus_per_worker", "conf"),  # of deploy/
