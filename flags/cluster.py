@@ -83,6 +83,33 @@ class ClusterFlags:
         "more, which only its owner can read; a task that has another one is not used",
         unset="no secret",
     )
+    elastic: str = field(
+        "false",
+        "go on with the workers that are there when some are lost or join. keep_batch, "
+        "or true: the batch of a step stays, and is divided anew",
+        choices=("false", "true", "keep_batch"),
+    )
+    min_workers: int = field(
+        1, "workers without which an elastic run waits", must=AT_LEAST_1
+    )
+    max_workers: int | None = field(
+        None,
+        "workers that an elastic run uses at most",
+        unset="all that there are",
+        must=AT_LEAST_1,
+    )
+    join: str | None = field(
+        None,
+        "host:port of the controller of an elastic run that this worker joins; its own "
+        "address is then worker_hosts, or a free port of this host",
+        unset="the controller knows this worker from worker_hosts",
+    )
+    memory_copy_steps: int = field(
+        100,
+        "steps between two copies of an elastic run's variables in the controller's "
+        "memory, for when a step was lost half-way or a ps was; 0 for none",
+        must=AT_LEAST_0,
+    )
 
     @property
     def local_tasks(self) -> dict[str, int] | None:

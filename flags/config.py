@@ -359,11 +359,16 @@ def _cluster(flags: _Given) -> Iterator[Problem]:
             yield Problem("local_cluster", flags["local_cluster"], str(error))
     elif "job_name" in flags:
         yield from _task(flags)
+    least, most = flags.get("min_workers", 1), flags.get("max_workers")
+    if most and least > most:
+        yield Problem("min_workers", least, f"is above `max_workers={most}`")
 
 
 def _task(flags: _Given) -> Iterator[Problem]:
     """The flags that a task of a job needs, and whether its index is one of the job."""
     job = flags["job_name"]
+    if "join" in flags:
+        return
     hosts = {"ps": "ps_hosts", "worker": "worker_hosts"}.get(job, "controller_host")
     needed = {"worker_hosts", hosts} if job != "evaluator" else {"train_dir"}
     for name in sorted(needed):

@@ -62,6 +62,11 @@ _FIRST_AVERAGES = "batch_norm_averages=first_tower"
 _WHOLE_BATCH = ("batch_norm=tower", "batch_norm=sync")
 _FLOAT16 = ("use_fp16", "compute_dtype=float16")
 _OF_A_TASK = ("task_index", "ps_hosts", "worker_hosts", "controller_host")
+_OF_ELASTIC = ("min_workers", "max_workers", "join", "memory_copy_steps")
+_FIXED_WORKERS = (
+    *("replication=between_graph", "variable_update=auto", "num_stages", "eval"),
+    *("check_mean", "input_only", "forward_only", "tower_batch_sizes"),
+)
 _OF_GPUS = (
     *("local_parameter_device", "gpu_indices", "logical_gpus", "allow_growth"),
     *("gpu_memory_frac_for_testing", "tensor_float_32", "deterministic_ops"),
@@ -116,6 +121,8 @@ _EVERY_TASK = ", which starts every task itself"
 _NO_STEPS = ", whose towers do not take common steps"
 _NOT_TIMED = ", which has no timing of modes; name a mode"
 _OWN_FUNCTIONS = ", whose forward and backward passes are separate functions"
+_ASKED = ", which asks the controller"
+_NEW_GRAPHS = ", as each graph for other workers is one of whole towers that train"
 _OWN_GRAPHS = ", where each client has a graph of its own towers"
 _SCALED_BY_ONE = ", where clients do not share a loss scale"
 _IN_ONE_PLACE = ", which puts all variables on one device"
@@ -172,6 +179,10 @@ ROWS = (
     # Clusters.
     needs("allow_open_ports", "local_cluster"),
     needs("max_restarts", "local_cluster"),
+    *(needs(flag, "elastic") for flag in _OF_ELASTIC),
+    needs("join", "job_name=worker"),
+    *(never("join", flag, _ASKED) for flag in ("ps_hosts", "controller_host")),
+    *(never("elastic", flag, _NEW_GRAPHS) for flag in _FIXED_WORKERS),
     *(needs(flag, "job_name") for flag in _OF_A_TASK),
     never("job_name", "local_cluster", _EVERY_TASK),
     *(never(flag, "local_cluster", _EVERY_TASK) for flag in _OF_A_TASK),
@@ -265,6 +276,8 @@ def _excluded(modes: Mapping[str, ModeFacts]) -> Iterator[Rule]:
         *((norm, apart, _NOT_TOGETHER) for norm in (*_SYNC, _FIRST_AVERAGES)),
         ("steps_per_loop", apart, _NO_STEPS),
         ("tower_batch_sizes", apart, _NOT_TOGETHER),
+        ("elastic", apart, _NO_STEPS),
+        ("elastic", alone, _NO_EXCHANGE),
         *((alone, apart, _NO_STEPS) for alone in _TRAIN_NOTHING),
         ("fp16_enable_auto_loss_scale", late, _NO_SKIP),
         ("replication=between_graph", one_graph, _OWN_GRAPHS),

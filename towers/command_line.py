@@ -11,7 +11,7 @@ from flags import parse
 from flags.config import Config
 from flags.problem import Problem, problems_of
 from towers import choices, planning
-from towers.cluster import roles
+from towers.cluster import ports, roles
 from towers.cluster.sessions import settle_process
 from towers.compute import xla
 from towers.errors import collected
@@ -79,6 +79,7 @@ def read_command_line(argv: Sequence[str]) -> CommandLine:
     cluster_ok = at_fault.isdisjoint(vars(config.cluster))  # all its flags are right
     try:
         if cluster_ok:
+            config = _with_address(config)
             evaluates = config.evaluation.eval
             spec = cluster_spec.find(config.cluster, os.environ, evaluates=evaluates)
     except ValueError as error:
@@ -113,6 +114,16 @@ def _as_read_by(
             words = "TF_CONFIG: an evaluator needs --train_dir"
             problems = [*problems, Problem("", None, words)]
     return config, problems
+
+
+def _with_address(config: Config) -> Config:
+    """The settings; a worker that joins gets a free port of this host."""
+    controller = config.cluster.join
+    if not controller or config.cluster.worker_hosts:
+        return config
+    hosts = (ports.own_address(controller),)
+    cluster = dataclasses.replace(config.cluster, worker_hosts=hosts)
+    return dataclasses.replace(config, cluster=cluster)
 
 
 def _plan(config: Config, spec: cluster_spec.ClusterSpec | None) -> planning.Plan:

@@ -22,7 +22,7 @@ from towers.compute import (
 from towers.compute.copy_tower import nothing_is_garbage
 from towers.compute.tower import Tower, TowerSpec
 from towers.data import row_order
-from towers.data.input_wait import InputWait, WaitReads
+from towers.data.input_wait import WaitReads
 from towers.data.source import ClientShare, Feed, Source, classes
 from towers.layout import graph_names, parts
 from towers.layout.placement import Placement
@@ -34,6 +34,7 @@ from towers.variable_update import asynchronous, between_graph, train_steps
 from towers.variable_update.asynchronous import StepLoop
 from towers.variable_update.base import VariableUpdate
 from towers.variable_update.modes import VARIABLE_UPDATES
+from towers.variable_update.step_marks import StepMarks
 from towers.variable_update.train_steps import Counters, SingleClient, TrainStep
 
 v1 = tf.compat.v1
@@ -69,6 +70,7 @@ class TrainGraph(NamedTuple):
     feed: Feed  # its initializer runs once variables have their values
     input_wait: WaitReads | None  # how long steps have waited; None if not known
     sync: tf.Operation  # runs after the initializer and a restore
+    marks: StepMarks | None  # of an elastic run
     clients: SingleClient  # this client, from `between_graph.of`
     options: Options
     examples_per_step: int  # of the towers that step together, of all clients
@@ -119,7 +121,7 @@ def _build(
     model, source: Source, update: Update, *, mode: VariableUpdate, options: Options
 ) -> TrainGraph:
     placement, scaling = mode.placement, options.loss_scaling
-    counters = train_steps.create_counters(placement.counters)
+    counters = train_steps.create_counters(placement.counters, marks=options.elastic)
     rate, progress = _rate_and_progress(counters, source, update, mode, options=options)
     scale = LossScale(scaling, placement.master) if scaling else None
     peers = between_graph.of(mode, options.purpose)
@@ -130,7 +132,6 @@ def _build(
     template, towers = copy_towers(
         spec, feed.batches, mode, scalars=scalars, rounds=options.accumulate_steps
     )
-    update.factors(template.trainable)
     builder = train_steps.StepBuilder(
         mode=mode,
         trainable=template.trainable,
@@ -167,10 +168,11 @@ def _build(
         skips=scale.after(all_steps[0].train_op) if scale else None,
         saved=mode.saved(v1.global_variables()),
         constants=held,
-        initializer=_initializer(mode, held, builder.wait),
+        initializer=_initializer(mode, [*held.values(), *builder.unsaved]),
         feed=feed,
         input_wait=builder.wait.reads(all_steps) if builder.wait else None,
         sync=_sync(mode),
+        marks=counters.marks,
         clients=peers,
         options=options,
         examples_per_step=builder.examples(towers[: len(towers) // len(all_steps)]),
@@ -191,15 +193,12 @@ def _rate_and_progress(
         return update.learning_rate(epochs), tf.minimum(epochs / options.epochs, 1.0)
 
 
-def _initializer(
-    mode: VariableUpdate, held: Mapping[str, tf.Variable], wait: InputWait | None
-) -> tf.Operation:
-    """The operation that gives variables and constants their initial values."""
+def _initializer(mode: VariableUpdate, others: Sequence[tf.Variable]) -> tf.Operation:
+    """The operation that gives the mode's and other variables their initial values."""
     synced = {variable.ref() for variable in mode.synced}
     own_variables = [v for v in v1.global_variables() if v.ref() not in synced]
-    own_variables += [wait.seconds] if wait else []
     with v1.name_scope(graph_names.VARIABLES):
-        return v1.variables_initializer([*own_variables, *held.values()])
+        return v1.variables_initializer([*own_variables, *others])
 
 
 def _sync(mode: VariableUpdate) -> tf.Operation:

@@ -49,6 +49,8 @@ class Options:
       class_weight: factor of the weight of each class's examples; () for none.
       forward_only: whether a step is the towers' forward pass alone, as in evaluation;
         it changes no variable but the counters.
+      elastic: whether the graph may be replaced by one for other workers in the middle
+        of the training.
       purpose: of the graph, see `between_graph`.
     """
 
@@ -72,6 +74,7 @@ class Options:
     initial_values: InitialValues = InitialValues()  # noqa: RUF009 - frozen
     class_weight: tuple[float, ...] = ()
     forward_only: bool = False
+    elastic: bool = False
     purpose: int = between_graph.TRAIN
 
     def __post_init__(self) -> None:
@@ -157,6 +160,7 @@ def chosen(
         "batch_norm_averages": config.variables.batch_norm_averages,
         "loss_scaling": None if forward_only else LossScaling.of(config.model),
         "forward_only": forward_only,
+        "elastic": config.cluster.elastic != "false",
         "shards": Shards.of(config.stages),
     }
 

@@ -262,7 +262,7 @@ def placement_of(
     gpus = Gpus.of(devices)
     if cluster is not None:
         cutting.check_tables(flags, config.variables.variable_update, cluster)
-        workers = len(cluster.jobs["worker"])
+        workers = len(cluster.workers)
         cutting.check_devices(devices.num_gpus, flags.num_stages, workers)
         if config.cluster.local_cluster and placement.kind_of(devices.device) == "gpu":
             visible = len(tf.config.list_physical_devices("GPU"))

@@ -45,21 +45,25 @@ class Prepared(RunParts):
     warm_start: WarmStart | None
 
 
-def prepare(plan: Plan, console: Console, lock: Lock | None = None) -> Prepared:
+def prepare(
+    plan: Plan, console: Console, lock: Lock | None = None, *, again: bool = False
+) -> Prepared:
     """Builds the graph of a run and prints its description.
 
     Args:
       plan: of the run.
       console: takes lines for the user.
       lock: of the folder that it saves in.
+      again: whether the run goes on with other towers; then nothing is printed.
 
     Raises:
       ValueError: model and data do not fit, the model lacks what a flag needs, or the
         disk has no room for the checkpoints that will be kept, or memory for a step.
     """
-    if plan.placement.notice:
-        console(plan.placement.notice)
-    console("Generating training model")
+    if not again:
+        if plan.placement.notice:
+            console(plan.placement.notice)
+        console("Generating training model")
     if given := plan.config.training.init_checkpoint:
         warm_start.find(given)  # before the graph is built
     built = graph.build(**plan.parts)
@@ -78,6 +82,8 @@ def prepare(plan: Plan, console: Console, lock: Lock | None = None) -> Prepared:
             prefetch=0 if synthetic else plan.config.data.datasets_prefetch_buffer_size,
             holds=plan.config.output.async_checkpoint,
         )
+    if again:
+        return prepared
     for line in report.header(describe.header(plan, prepared.built)):
         console(line)
     prepared.log.run(describe.facts(plan, prepared.built))

@@ -19,6 +19,7 @@ from towers.cluster.sessions import Local, Sessions, session_config
 from towers.errors import crash
 from towers.errors.lock import Lock
 from towers.evaluation import evaluator
+from towers.membership import Membership
 from towers.planning import Plan
 from towers.prepared import Prepared, prepare
 from towers.session import diagnose, loop, mean_check
@@ -76,9 +77,13 @@ def train(
             run = crash.during("building the graph")(
                 lambda: prepare(plan, console, lock)
             )
-            training = _Training(run, sessions, stop, ended)
-        resumes = plan.config.output.train_dir
-        return sessions.keep(training.attempt, stop, resumes=bool(resumes))
+            training = _Training(run, sessions, stop, ended, lock=lock)
+        flags = plan.config
+        resumes = bool(
+            flags.output.train_dir
+            or (plan.options.elastic and flags.cluster.memory_copy_steps)
+        )
+        return sessions.keep(training.attempt, stop, resumes=resumes)
 
 
 class _Training:
@@ -90,15 +95,21 @@ class _Training:
         sessions: Sessions,
         stop: StopOnSignal,
         ended: Callable[[RunResult], object],
+        *,
+        lock: Lock | None,
     ):
         self._run = run
         self._sessions = sessions
+        self._membership = Membership(run.plan, sessions, run.console)
         self._stop = stop
         self._ended = ended
+        self._lock = lock
 
     def attempt(self) -> int:
         """Initializes, trains and finishes; may be called again after a failure."""
         begun = time.monotonic()
+        if plan := self._membership.plan(self._run.plan):
+            self._run = prepare(plan, self._run.console, self._lock, again=True)
         try:
             return self._train()
         except (NanLossError, checkpoint.NotFiniteError) as error:
@@ -123,11 +134,16 @@ class _Training:
             mean_check.check(
                 run.plan.options, run.plan.placement, config, self._sessions
             )
-        with self._sessions.open(run.built.graph, config) as session:
+        carried = self._membership.carried
+        with (
+            self._sessions.open(run.built.graph, config) as session,
+            carried(run.built, session),
+        ):
             crash.during("initializing variables and data")(
                 lambda: loop.start(run.built, session, self._restore),
             )
             begin = int(session.run(run.built.global_step))
+            self._membership.begin_at(run, session, begin)
             last_step = _last_step(run, session, begin)
             progress = Progress.of(run.plan, run.built, run.console, run.log)
             progress.begin_at(begin, last_step)
@@ -146,12 +162,14 @@ class _Training:
                 until = begin if over else last_step
                 if begin < until:  # a note on how an earlier run ended is out of date
                     run_status.clear(run.plan.config.output.train_dir)
-                around = [progress, *around, stop]
+                around = [progress, *around, stop, *self._membership.hooks(run)]
                 step = self._steps(session, around, until)
                 return self._end(session, step, last_step, progress)
 
     def _restore(self, session: v1.Session) -> None:
         path = self._run.checkpoints and self._run.checkpoints.restore(session)
+        if self._membership.load(self._run.built, session):
+            return
         if path:
             self._run.console(f"Resuming from {path}")
         elif self._run.warm_start:

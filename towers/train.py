@@ -25,6 +25,7 @@ from towers.callbacks.base import TrainingError
 from towers.checkpoints import checkpoint, run_status, saving, warm_start
 from towers.cluster import local_cluster, messages, proxies, refusals, server
 from towers.cluster.controller import Controller
+from towers.cluster.elastic import ElasticController
 from towers.cluster.sessions import session_config, settle_process
 from towers.command_line import CommandLine, RefusedError, read_command_line
 from towers.data import inputs
@@ -176,10 +177,16 @@ def _sessions(command: CommandLine, console: Console) -> Controller:
     """The sessions of a client; starts its server."""
     where, flags = command.planned.placement, command.config.cluster
     session = session_config(where, command.config.devices)
+    server_config = placement.server_config(where, command.cluster.me, session)
+    needs = (where.kind, where.per_task)
+    if command.cluster.elastic:
+        return ElasticController(
+            command.cluster, server_config, flags=flags, needs=needs, console=console
+        )
     return Controller(
         command.cluster,
-        placement.server_config(where, command.cluster.me, session),
-        needs=(where.kind, where.per_task),
+        server_config,
+        needs=needs,
         stall_secs=flags.stall_secs,
         wait_secs=flags.wait_secs,
         console=console,
@@ -189,7 +196,7 @@ def _sessions(command: CommandLine, console: Console) -> Controller:
 def _follow(command: CommandLine, console: Console) -> int:
     """Trains with the cluster's controller until it says that training has ended."""
     sessions, spec = _sessions(command, console), command.cluster
-    statuses, report_dropout = server.announce(sessions.target, spec, console)
+    statuses, report_dropout, _ = server.announce(sessions.target, spec, console)
     console(f"{spec.me} follows {spec.controller} at {spec.address(spec.me)}.")
 
     def work() -> None:
@@ -263,7 +270,7 @@ def _launch(command: CommandLine, console: Console) -> int:
     if not command.config.evaluation.eval:
         with output_paths.held("train_dir", command.config.output.train_dir):
             pass  # the controller would say so, too, when all tasks are started
-    limits = ("max_restarts", "stall_secs", "wait_secs")
+    limits = ("max_restarts", "stall_secs", "wait_secs", "elastic")
     launcher_flags = ("local_cluster", "allow_open_ports", "max_restarts", "device")
     controller = {} if command.cluster.between else {"controller": 1}
     local_cluster.become(

@@ -48,7 +48,7 @@ class ControllerTest(parameterized.TestCase):
         self._patch(messages, "dismiss", self.tasks.dismiss)
         self._patch(open_ports, "open_ports_warning", lambda spec: "open ports")
         self._patch(connections, "limit", lambda spec, seconds: None)
-        self._patch(controller, "_QUIET_SECONDS", 0.0)
+        self._patch(controller, "QUIET_SECONDS", 0.0)
         self._patch(controller, "_PAUSE_SECONDS", 0.0)
         self.sessions = self._controller(_SPEC)
 

@@ -28,17 +28,22 @@ _PROBES = 3  # of an idle connection, within the limit
 def limit(spec: ClusterSpec, seconds: float) -> None:
     """From now on, connections to tasks end after so long without a sign of the host.
 
+    In an elastic run, whose tasks have addresses that are not known yet, the limit is
+    that of all connections of this process.
+
     Args:
       spec: the cluster.
       seconds: a whole number is meant, as the kernel counts so.
     """
     if sys.platform != "linux" or not os.path.isdir(_FILES):
         return
-    ports = {
-        int(address.rpartition(":")[2])
-        for addresses in spec.jobs.values()
-        for address in addresses
-    }
+    ports = None
+    if not spec.elastic:
+        ports = {
+            int(address.rpartition(":")[2])
+            for addresses in spec.jobs.values()
+            for address in addresses
+        }
 
     def look() -> None:
         limited: Set[str] = set()
@@ -49,11 +54,11 @@ def limit(spec: ClusterSpec, seconds: float) -> None:
     threading.Thread(target=look, daemon=True).start()
 
 
-def limit_new(ports: Set[int], seconds: float, limited: Set[str]) -> Set[str]:
+def limit_new(ports: Set[int] | None, seconds: float, limited: Set[str]) -> Set[str]:
     """Sets the limit on connections from or to some ports.
 
     Args:
-      ports: of tasks.
+      ports: of tasks; None for any.
       seconds: as in `limit`.
       limited: sockets to leave out, by the kernel's names for them.
 
@@ -71,7 +76,7 @@ def limit_new(ports: Set[int], seconds: float, limited: Set[str]) -> Set[str]:
     return are_limited
 
 
-def _limit(number: int, name: str, ports: Set[int], seconds: float) -> bool:
+def _limit(number: int, name: str, ports: Set[int] | None, seconds: float) -> bool:
     """Sets the limit on an open file, if it is such a connection."""
     if not name.startswith("socket:"):
         return False
@@ -87,7 +92,7 @@ def _limit(number: int, name: str, ports: Set[int], seconds: float) -> bool:
         if not internet or connection.type != socket.SOCK_STREAM:
             return False
         ends = {connection.getsockname()[1], connection.getpeername()[1]}
-        if not ends & ports:
+        if ports is not None and not ends & ports:
             return False
         between = max(1, int(seconds / _PROBES))
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)

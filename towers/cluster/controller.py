@@ -17,7 +17,7 @@ import tensorflow as tf
 
 from towers.cluster import connections, messages, open_ports, ports, server
 from towers.cluster.health_check import ANSWER_SECONDS, HealthCheck, in_parallel
-from towers.cluster.sessions import Stop
+from towers.cluster.sessions import MembersChangedError, Stop
 from towers.cluster.watchdog import LEAVE_SECONDS, StallError, WatchedSession
 from towers.errors import explain
 from towers.errors.interrupts import Interrupted
@@ -27,7 +27,7 @@ v1 = tf.compat.v1
 
 # To dismiss a task; one that was given up.
 _DISMISSAL_SECONDS, _FAREWELL_SECONDS = 20.0, 0.5
-_QUIET_SECONDS = 5.0  # of waiting before a line is printed
+QUIET_SECONDS = 5.0  # of waiting before a line is printed
 _LEAVE_LOST_SECONDS = 0.5
 _BEAT_SECONDS = 30.0  # between two polls of tasks that no call reaches, at most
 # Failures in a row while every task answers; one after `--stall_secs` starts a new row.
@@ -43,8 +43,6 @@ _SWALLOWED = (
     "and no step ended"
 )
 
-_GOES_ON = "Going on from the last checkpoint, or from the start if there is none yet."
-
 
 class Controller:
     """Opens sessions on the cluster; see `sessions.Sessions`.
@@ -59,10 +57,16 @@ class Controller:
 
     Attributes:
       target: of the server.
+      members: as in `sessions.Sessions`.
 
     Raises:
       messages.ClusterError: the port is taken.
     """
+
+    members: ClusterSpec | None = None
+    _goes_on = (
+        "Going on from the last checkpoint, or from the start if there is none yet."
+    )
 
     def __init__(
         self,
@@ -155,6 +159,8 @@ class Controller:
             try:
                 with self._listening(stop):
                     return attempt()
+            except MembersChangedError as news:
+                self._console(f"{news}.")
             except Exception as error:
                 if stop.insisted and isinstance(error, StallError):
                     assert stop.received is not None
@@ -174,7 +180,11 @@ class Controller:
                         f"lost {lost}; without a --train_dir there is nothing to go on "
                         "from"
                     ) from error
-                self._console(f"Lost {lost}. {_GOES_ON}")
+                self._console(f"Lost {lost}. {self._goes_on}")
+
+    def change(self) -> str:
+        """As in `sessions.Sessions`: these tasks are always the same."""
+        return ""
 
     def dismiss(self, status: int) -> None:
         """Tells all tasks to exit with a status.
@@ -234,7 +244,7 @@ class Controller:
     def _gather(self, stop: Stop) -> None:
         """Waits until every task gives a right answer, or a signal comes."""
         begun = time.monotonic()
-        due = begun + _QUIET_SECONDS
+        due = begun + QUIET_SECONDS
         # Enough for a live task to answer, even if little of `wait_secs` is left.
         least = min(ANSWER_SECONDS, self._wait_secs) / 2
         while stop.received is None:

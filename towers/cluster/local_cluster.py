@@ -53,7 +53,7 @@ def become(
     flags: Sequence[str],
     *,
     where: Any,
-    limits: Mapping[str, int],
+    limits: Mapping[str, Any],
     allow_open_ports: bool,
 ) -> NoReturn:
     """Replaces this process by the local cluster.
@@ -63,7 +63,8 @@ def become(
       flags: of the command line; every task gets them.
       where: the towers' `Placement` (importing its type here would take seconds).
       limits: `max_restarts` of each task; `stall_secs`, after which a stopped task is
-        named, and `wait_secs`, after which it is killed.
+        named, and `wait_secs`, after which it is killed; `elastic`, other than "false"
+        if the run goes on without workers that are lost for good.
       allow_open_ports: whether the tasks share the machine's network.
 
     Raises:
@@ -188,6 +189,8 @@ class _Tasks:
             for name, status in statuses.items():
                 if status and status > 0 and self._leader_ends():
                     break  # the leader has dismissed it
+                if status and self._can_do_without(name, status):
+                    continue
                 if status and not self._may_go_on(name, status):
                     return None
                 self._look_at(name, self._processes[name])
@@ -208,6 +211,22 @@ class _Tasks:
                 return ended >= 0
             self._read(0.05)
         return False
+
+    def _can_do_without(self, name: tuple[str, int], status: int) -> bool:
+        """Whether a worker of an elastic run has ended for good; it is forgotten."""
+        number = signal_of(status)
+        if self._order["elastic"] == "false" or name[0] != "worker" or not number:
+            return False
+        words = f"{name[0]} {name[1]}"
+        if status > 0:  # it got the signal, and the controller let it go
+            say(f"{words} has left after {signal.Signals(number).name}")
+        elif self._restarts[name] >= self._order["max_restarts"]:
+            why = f"after {self._restarts[name]} restarts (--max_restarts)"
+            say(f"{words} {self._death(name, number)} {why}; the others go on")
+        else:
+            return False
+        del self._processes[name]
+        return True
 
     def _may_go_on(self, name: tuple[str, int], status: int) -> bool:
         """Restarts a killed task, or prints why the run ends."""

@@ -25,6 +25,7 @@ from towers.layout.placement import task as filter_of
 v1 = tf.compat.v1
 
 _HELLO, _DISMISSAL, _NOTES = "towers_hello", "towers_dismissal", "towers_notes"
+_HEARTBEATS = "towers_heartbeats"
 _NOBODY = filter_of(Task("nobody", 0))  # excludes all tasks but a session's master
 _CLOSE_SECONDS = 2.0  # to close a session
 # Of a dismissal: to answer one call, to exit after it, and between two looks at the
@@ -83,6 +84,22 @@ class Note(NamedTuple):
     ends: bool
 
 
+class Heartbeat(NamedTuple):
+    """What a task of an elastic run tells the controller from time to time.
+
+    Attributes:
+      job: of the task.
+      address: at which the controller reaches it.
+      life: as in `TaskInfo`.
+      leaving: the signal after which it takes part only until it is dismissed, or "".
+    """
+
+    job: str
+    address: str
+    life: str
+    leaving: str = ""
+
+
 class Mailbox(NamedTuple):
     """The resources, in a graph of their task."""
 
@@ -95,7 +112,7 @@ class Mailbox(NamedTuple):
 
 def create_mailbox(spec: ClusterSpec) -> Mailbox:
     """Adds the resources of this task to the current graph."""
-    with tf.device(device("CPU", 0, spec.me)):
+    with tf.device(host_of(spec, spec.me)):
         handle = tf.raw_ops.VarHandleOp(dtype=tf.string, shape=[], shared_name=_HELLO)
         hello = v1.placeholder(tf.string, [], "hello")
         publish = tf.raw_ops.AssignVariableOp(resource=handle, value=hello)
@@ -111,9 +128,45 @@ def send(spec: ClusterSpec, note: Note, *, seconds: float) -> None:
       NoAnswerError, tf.errors.OpError: it does not take it in so many seconds.
     """
     with tf.Graph().as_default() as graph:
-        with tf.device(device("CPU", 0, spec.controller)):
+        with tf.device(host_of(spec, spec.controller)):
             enqueue = _notes().enqueue(json.dumps(note))
     _call(spec, spec.controller, graph=graph, fetch=enqueue, seconds=seconds)
+
+
+def boot_name(spec: ClusterSpec, task: Task) -> Task:
+    """The name by which a task's server knows itself.
+
+    In an elastic run each server knows only itself, and each session gives it a name.
+    That must be another one (reference: TensorFlow's ClusterSpec propagation).
+    """
+    return Task("node", 0) if spec.elastic else task
+
+
+def host_of(spec: ClusterSpec, task: Task) -> str:
+    """The CPU device of a task, for a session that only this task is in."""
+    return device("CPU", 0, boot_name(spec, task))
+
+
+def heartbeats() -> tf.Tensor:
+    """Adds to the current graph, of the controller, the next heartbeat, as JSON."""
+    return _heartbeats().dequeue()
+
+
+def tell_controller(spec: ClusterSpec, heartbeat: Heartbeat, *, seconds: float) -> str:
+    """Sends a heartbeat to the controller.
+
+    Returns:
+      why the controller does not answer, or "".
+    """
+    with tf.Graph().as_default() as graph, tf.device(host_of(spec, spec.controller)):
+        enqueue = _heartbeats().enqueue(json.dumps(heartbeat))
+    try:
+        _call(spec, spec.controller, graph=graph, fetch=enqueue, seconds=seconds)
+    except NoAnswerError as error:
+        return str(error)
+    except tf.errors.OpError as error:
+        return explain.reason(error.message or "")
+    return ""
 
 
 def fetch_info(spec: ClusterSpec, task: Task, *, seconds: float) -> TaskInfo:
@@ -159,7 +212,7 @@ def _fetch(
     Raises:
       NoAnswerError: it does not answer, or another program answers.
     """
-    with tf.Graph().as_default() as graph, tf.device(device("CPU", 0, task)):
+    with tf.Graph().as_default() as graph, tf.device(host_of(spec, task)):
         text = make()
     try:
         return _call(spec, task, graph=graph, fetch=text, seconds=seconds)
@@ -177,7 +230,7 @@ def _fetch(
 
 def silence(spec: ClusterSpec, task: Task, *, seconds: float) -> str:
     """Why a task's server does not answer in this time; empty if it does."""
-    with tf.Graph().as_default() as graph, tf.device(device("CPU", 0, task)):
+    with tf.Graph().as_default() as graph, tf.device(host_of(spec, task)):
         sign = tf.constant(0)
     try:
         _call(spec, task, graph=graph, fetch=sign, seconds=seconds)
@@ -203,7 +256,7 @@ def dismiss(spec: ClusterSpec, task: Task, *, status: int, seconds: float) -> No
     until = time.monotonic() + seconds
     while (left := until - time.monotonic()) > 0:
         # A new graph each time: a call that is stuck may hold the lock of the last one.
-        with tf.Graph().as_default() as graph, tf.device(device("CPU", 0, task)):
+        with tf.Graph().as_default() as graph, tf.device(host_of(spec, task)):
             enqueue = _dismissals().enqueue(status)
         try:
             patience = min(_DISMISSAL_SECONDS, left)
@@ -232,7 +285,13 @@ def differences(spec: ClusterSpec, task: Task, hello: TaskInfo) -> list[str]:
             f"{name} runs TensorFlow {hello.tensorflow} and {spec.me} runs "
             f"{tf.__version__}; install the same"
         )
-    if hello.cluster != spec.as_dict():
+    if spec.elastic:
+        if leader(hello) != spec.address(spec.controller):
+            reasons.append(
+                f"{name} was started for the controller at {leader(hello)}, and not "
+                f"for that at {spec.address(spec.controller)}"
+            )
+    elif hello.cluster != spec.as_dict():
         reasons.append(
             f"{name} was started with the cluster {json.dumps(hello.cluster)}, "
             f"and {spec.me} with {json.dumps(spec.as_dict())}; start all with the same "
@@ -266,6 +325,11 @@ def _dismissals() -> tf.queue.FIFOQueue:
 
 def _notes() -> tf.queue.FIFOQueue:
     return tf.queue.FIFOQueue(64, [tf.string], shapes=[[]], shared_name=_NOTES)
+
+
+def _heartbeats() -> tf.queue.FIFOQueue:
+    # More than one for each task wait only while the controller builds a graph.
+    return tf.queue.FIFOQueue(4096, [tf.string], shapes=[[]], shared_name=_HEARTBEATS)
 
 
 def _call(

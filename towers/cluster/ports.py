@@ -12,6 +12,8 @@ import struct
 import threading
 from collections.abc import Sequence
 
+from flags.problem import wrong_setting
+
 _CONNECT_SECONDS = 2.0
 _LOOK_SECONDS = 2.0  # between checks whether the connection is still needed
 _AGAIN_SECONDS = 0.5  # before reconnecting
@@ -50,6 +52,33 @@ def obstacle(address: str) -> str | None:
         except OSError as error:
             return error.strerror or str(error)
     return None
+
+
+def own_address(other: str) -> str:
+    """An address of this host, with a free port, at which another host may reach it.
+
+    Args:
+      other: host:port of that host.
+
+    Raises:
+      ValueError: no route leads there.
+    """
+    host, _, port = other.rpartition(":")
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            host.strip("[]"), int(port), type=socket.SOCK_DGRAM
+        )[0]
+        with socket.socket(family, kind, protocol) as probe:
+            probe.connect(address)  # sends nothing
+            this_host = probe.getsockname()[0]
+    except (OSError, ValueError) as error:
+        raise wrong_setting(
+            "join", other, f"cannot be reached ({error})", "give host:port"
+        ) from None
+    with socket.socket() as probe:
+        probe.bind(("", 0))
+        free = probe.getsockname()[1]
+    return f"[{this_host}]:{free}" if ":" in this_host else f"{this_host}:{free}"
 
 
 class Lifelines:

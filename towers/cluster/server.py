@@ -35,6 +35,9 @@ _FAREWELL_SECONDS = 0.3
 # After a signal: between two checks of the controller's port, and how long that port is
 # closed when the controller counts as gone.
 _CHECK_SECONDS, _GONE_SECONDS = 0.5, 5.0
+_BEAT_SECONDS = 5.0  # between two heartbeats of an elastic run's task, at most
+
+Beat = Callable[[str], str]  # signal or "" -> why the controller does not answer, or ""
 
 
 class Patience(NamedTuple):
@@ -62,13 +65,14 @@ def start(spec: ClusterSpec, config: v1.ConfigProto) -> tf.distribute.Server:
     Raises:
       messages.ClusterError: its port is taken.
     """
-    job, index = spec.me
+    job, index = messages.boot_name(spec, spec.me)
     address = spec.address(spec.me)
     reason = ports.obstacle(address)  # TensorFlow does not say why
     try:
         if not reason:
+            known = {job: [address]} if spec.elastic else spec.as_dict()
             return tf.distribute.Server(
-                spec.as_dict(), job_name=job, task_index=index, config=config
+                known, job_name=job, task_index=index, config=config
             )
     except tf.errors.OpError as error:
         reason = (error.message or "").strip().split("\n")[0]
@@ -100,11 +104,23 @@ def serve(
     """
     target = start(spec, config).target
     connections.limit(spec, patience.stall)
-    statuses, _ = announce(target, spec, console)
+    statuses, _, life = announce(target, spec, console)
     console(f"{spec.me} serves at {spec.address(spec.me)}.")
     if line := open_ports.open_ports_warning(spec):
         console(line)
-    return await_dismissal(statuses, spec, patience, console)
+    beat = _beat(spec, life) if spec.elastic else None
+    return await_dismissal(statuses, spec, patience, console, beat=beat)
+
+
+def _beat(spec: ClusterSpec, life: str) -> Beat:
+    """A function that sends a heartbeat of this task to the controller."""
+
+    def send(leaving: str = "") -> str:
+        mine = spec.me.job, spec.address(spec.me), life
+        heartbeat = messages.Heartbeat(*mine, leaving)
+        return messages.tell_controller(spec, heartbeat, seconds=_BEAT_SECONDS)
+
+    return send
 
 
 def announce(
@@ -112,7 +128,7 @@ def announce(
     spec: ClusterSpec,
     console: Callable[[str], None],
     hear: Callable[[messages.Note], None] | None = None,
-) -> tuple[queue.SimpleQueue[int], Callable[[str], None]]:
+) -> tuple[queue.SimpleQueue[int], Callable[[str], None], str]:
     """Publishes this task's `TaskInfo`, and listens for its dismissal.
 
     It also answers the questions of other tasks about the cluster token.
@@ -125,13 +141,14 @@ def announce(
 
     Returns:
       (a queue that receives the exit status; a function that tells the controller the
-      reason when this task leaves a session).
+      reason when this task leaves a session; `TaskInfo.life`).
     """
     statuses: queue.SimpleQueue[int] = queue.SimpleQueue()
     with tf.Graph().as_default() as graph:
         mail = messages.create_mailbox(spec)
         nothing = tf.no_op()
-    options = v1.ConfigProto(device_filters=[filter_of(spec.me)])
+    itself = filter_of(messages.boot_name(spec, spec.me))
+    options = v1.ConfigProto(device_filters=[itself])
     session = v1.Session(target, graph=graph, config=options)
     session.run(nothing)  # `list_devices` needs a session that exists
     devices = collections.Counter(d.device_type for d in session.list_devices())
@@ -156,7 +173,7 @@ def announce(
         read_notes,
     ):
         threading.Thread(target=act, daemon=True).start()
-    return statuses, report_dropout
+    return statuses, report_dropout, life
 
 
 def _answer_questions(
@@ -184,6 +201,8 @@ def await_dismissal(
     spec: ClusterSpec,
     patience: Patience,
     console: Callable[[str], None],
+    *,
+    beat: Beat | None = None,
 ) -> int:
     """Waits until a status comes, the controller is lost, or a signal ends the task.
 
@@ -192,13 +211,15 @@ def await_dismissal(
       spec: with this task as `me`.
       patience: how long to wait for the controller.
       console: takes lines for the user.
+      beat: of an elastic run, sends heartbeats to the controller.
 
     Returns:
       the exit status that the controller gave; 1 when it is gone; 2 when this task is
       not in its list; 128 + the number of a signal after which no status came.
     """
     # A poll takes as long again if the controller is frozen or just exits.
-    seconds = min(_LOOK_SECONDS, patience.stall / 2, patience.wait / 2)
+    most = _BEAT_SECONDS if beat else _LOOK_SECONDS
+    seconds = min(most, patience.stall / 2, patience.wait / 2)
     over = threading.Event()
 
     def say(line: str) -> None:
@@ -208,12 +229,19 @@ def await_dismissal(
     absence = Absence(
         spec,
         wait_secs=patience.wait,
-        look=lambda: messages.silence(spec, spec.controller, seconds=seconds),
+        look=lambda: (
+            beat("")
+            if beat
+            else messages.silence(spec, spec.controller, seconds=seconds)
+        ),
         console=say,
     )
 
     def poll() -> None:
-        fault: str | None = None  # unknown yet
+        # Elastic: it need not be in the controller's list.
+        fault: str | None = "" if beat else None  # None: unknown yet
+        if beat:
+            absence()  # the first heartbeat
         while not over.wait(min(seconds, _MEET_SECONDS) if fault is None else seconds):
             if (reason := absence()) and not over.is_set():
                 console(f"error: {spec.me}: {reason}; giving up")
@@ -231,6 +259,8 @@ def await_dismissal(
     except KeyboardInterrupt as error:  # perhaps after hours
         over.set()
         stopped = interrupts.of(error)
+        if beat:
+            beat(stopped.name)
         given = _status_after_signal(
             stopped.name, statuses, spec, patience, console=console
         )

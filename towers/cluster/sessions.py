@@ -16,6 +16,7 @@ import tensorflow as tf
 
 from flags.devices import DeviceFlags
 from towers.layout import placement
+from towers.layout.cluster_spec import ClusterSpec
 
 v1 = tf.compat.v1
 
@@ -29,8 +30,22 @@ class Stop(Protocol):
     insisted: bool
 
 
+class MembersChangedError(Exception):
+    """The last step has ended with these workers; the message says why."""
+
+
 class Sessions(Protocol):
-    """The interface: opens sessions and repeats attempts."""
+    """The interface: opens sessions and repeats attempts.
+
+    Attributes:
+      members: the tasks of the next session, of an elastic run; None for others, whose
+        tasks are always the same.
+    """
+
+    members: ClusterSpec | None
+
+    def change(self) -> str:
+        """Why another session is to be opened, with other members; "" for no reason."""
 
     def open(
         self, graph: tf.Graph, config: v1.ConfigProto
@@ -53,6 +68,12 @@ class Sessions(Protocol):
 
 class Local:
     """Sessions in this process; a failure is final."""
+
+    members: ClusterSpec | None = None
+
+    def change(self) -> str:
+        """As in `Sessions`."""
+        return ""
 
     @contextlib.contextmanager
     def open(self, graph: tf.Graph, config: v1.ConfigProto) -> Iterator[v1.Session]:

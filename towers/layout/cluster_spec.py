@@ -54,7 +54,7 @@ _CHIEF = Task("chief", 0)
 # Settings about other tasks, which a process without them refuses.
 _OF_OTHERS = (
     *("stall_secs", "wait_secs", "stop_grace_secs", "replication"),
-    "cluster_token_file",
+    *("cluster_token_file", "elastic"),
 )
 
 
@@ -69,6 +69,8 @@ class ClusterSpec:
       between: whether each worker is a client (between-graph replication).
       flags: of a client's command line, those that must be equal for all clients.
       token: the secret of the cluster; empty if it has none.
+      elastic: whether workers come and go, so that servers know only themselves.
+      absent: indices of the workers that take no part now.
 
     Raises:
       ValueError: an address is wrong or occurs twice, or this task is not in the list.
@@ -80,6 +82,8 @@ class ClusterSpec:
     between: bool = False
     flags: tuple[str, ...] = ()
     token: bytes = dataclasses.field(default=b"", repr=False)
+    elastic: bool = False
+    absent: frozenset[int] = frozenset()
 
     def __post_init__(self) -> None:
         if not self.jobs.get("worker") and self.me.job != EVALUATOR:
@@ -122,25 +126,27 @@ class ClusterSpec:
         return FOLLOWER if self.between and self.me in self.clients else SERVER
 
     @property
+    def workers(self) -> list[Task]:
+        """The workers that take part."""
+        every = range(len(self.jobs.get("worker", ())))
+        return [Task("worker", i) for i in every if i not in self.absent]
+
+    @property
     def clients(self) -> list[Task]:
         """The tasks with a graph of their own, the controller first."""
-        workers = [Task("worker", i) for i in range(len(self.jobs["worker"]))]
-        followers = [task for task in workers if task != self.controller]
+        followers = [task for task in self.workers if task != self.controller]
         return [self.controller, *(followers if self.between else ())]
 
     @property
     def with_towers(self) -> list[Task]:
         """The tasks that run towers; none if an evaluator does not know them."""
-        workers = [Task("worker", i) for i in range(len(self.jobs.get("worker", ())))]
-        return self.clients if self.between and workers else workers
+        return self.clients if self.between and self.workers else self.workers
 
     @property
     def servers(self) -> list[Task]:
-        """All tasks but the controller."""
-        tasks = [
-            Task(j, i) for j, hosts in self.jobs.items() for i in range(len(hosts))
-        ]
-        return [task for task in tasks if task != self.controller]
+        """All tasks that take part but the controller."""
+        ps = [Task("ps", i) for i in range(len(self.jobs.get("ps", ())))]
+        return [task for task in (*ps, *self.workers) if task != self.controller]
 
     def address(self, task: Task) -> str:
         """Its host:port."""
@@ -203,13 +209,14 @@ def find(
             flags.task_index,
             ps=flags.ps_hosts,
             workers=flags.worker_hosts,
-            controller=flags.controller_host,
+            controller=flags.join or flags.controller_host,
         )
     if cluster is None:
         _check_unused(flags)
         return None
     token = cluster_token.read(flags.cluster_token_file)
-    return dataclasses.replace(cluster, between=between, token=token)
+    elastic = flags.elastic != "false"
+    return dataclasses.replace(cluster, between=between, token=token, elastic=elastic)
 
 
 def _check_unused(flags: ClusterFlags) -> None:

@@ -234,15 +234,16 @@ def on_cluster(
     """
     each, kind = max(num_stages, num_shards), kind_of(kind)
     indices = gpus.first(num_gpus)
-    workers = [Task("worker", w) for w in range(len(spec.jobs["worker"]))]
     ps = [Task("ps", p) for p in range(len(spec.jobs.get("ps", ())))]
     where = Placement(
         kind=kind,
-        towers=tuple(device(kind.upper(), i, of) for of in workers for i in indices),
-        hosts=tuple(device("CPU", 0, of) for of in workers for _ in indices),
+        towers=tuple(
+            device(kind.upper(), i, of) for of in spec.workers for i in indices
+        ),
+        hosts=tuple(device("CPU", 0, of) for of in spec.workers for _ in indices),
         parameters=tuple(device("CPU", 0, of) for of in ps or [spec.controller]),
         master=device("CPU", 0, spec.controller),
-        notice=gpus.notice(len(indices) * len(workers)) if kind == "gpu" else "",
+        notice=gpus.notice(len(indices) * len(spec.workers)) if kind == "gpu" else "",
         gpu_split=gpus.split if kind == "gpu" else 1,
         gpu_memory_fraction=gpus.memory_fraction,
     )

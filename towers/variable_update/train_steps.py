@@ -25,6 +25,7 @@ from towers.layout.graph_names import REDUCTION
 from towers.optimizers.loss_scale import LossScale
 from towers.optimizers.optimizer import Update
 from towers.variable_update.base import VariableUpdate
+from towers.variable_update.step_marks import StepMarks
 
 v1 = tf.compat.v1
 
@@ -36,10 +37,11 @@ class Counters(NamedTuple):
     position: tf.Variable  # int64 scalar, examples consumed
     position_before: tf.Tensor  # int64 scalar, its value before the step
     order: tf.Tensor  # int64 scalar, version of the order of examples
+    marks: StepMarks | None = None  # of an elastic run
 
 
-def create_counters(device: str) -> Counters:
-    """Creates the counters on a device."""
+def create_counters(device: str, *, marks: bool = False) -> Counters:
+    """Creates the counters on a device, with marks if they are asked for."""
     with tf.device(device):
         with graph_names.variable_scope():
             position, version = (
@@ -49,7 +51,9 @@ def create_counters(device: str) -> Counters:
         global_step = v1.train.create_global_step()
         with v1.name_scope(graph_names.READ):
             before = position.read_value()
-            return Counters(global_step, position, before, version.read_value())
+            order_version = version.read_value()
+    counts = StepMarks(device) if marks else None
+    return Counters(global_step, position, before, order_version, counts)
 
 
 class TowerSums(NamedTuple):
@@ -141,6 +145,7 @@ class StepBuilder:
     first_averages: bool = False
 
     def __post_init__(self) -> None:
+        self.update.factors(self.trainable)
         self._trained = {name: self.mode.held(name) for name in self.trainable}
         self._variables = [
             v for held in self._trained.values() for v in parts.each(held)
@@ -201,6 +206,8 @@ class StepBuilder:
             sums = _means(sums)
             if self.scale:
                 sums = sums._replace(gradients=self.scale.unscale(sums.gradients))
+            if self.counters.marks:
+                sums = self.counters.marks.begin(sums)
             changes = self._changes(sums.gradients, sums.statistics)
             with tf.device(self.mode.placement.counters):
                 # A follower that starts may read the position until it sends its sums.
@@ -218,12 +225,20 @@ class StepBuilder:
                     ends += self.wait.of_refills(done, refills)
                 with tf.control_dependencies(ends):
                     train_op = self.counters.global_step.assign_add(1, read_value=False)
+                if self.counters.marks:
+                    train_op = self.counters.marks.end(train_op)
                 with tf.control_dependencies([train_op]):
                     step = self.counters.global_step.read_value()
             means = sums.gradients[0]
             return TrainStep(train_op, step, sums.loss, sums.metrics, means)
 
         return self.peers.step(sums, finish=finish, refills=[*refills, *waits])
+
+    @property
+    def unsaved(self) -> list[tf.Variable]:
+        """Variables that are in no checkpoint, to be initialized with the others."""
+        waited, marks = [self.wait.seconds] if self.wait else [], self.counters.marks
+        return waited + ([marks.begun, marks.done] if marks else [])
 
     def _changes(
         self, gradients: Sequence[list[Gradient]], statistics: Sequence[tf.Tensor]

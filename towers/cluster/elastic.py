@@ -1,0 +1,319 @@
+"""Sessions of an elastic run: workers come and go, and the others go on.
+
+Each server knows only itself, and each session names its members (TensorFlow's
+ClusterSpec propagation).  Tasks send heartbeats to the controller, so that it knows
+which workers join or leave.  The variables of a session end with it; `towers.run`
+carries their values over to the next session.
+"""
+
+import contextlib
+import dataclasses
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator, Set
+
+import tensorflow as tf
+
+from flags.cluster import ClusterFlags
+from towers.cluster import messages
+from towers.cluster.controller import QUIET_SECONDS, Controller
+from towers.cluster.health_check import HealthCheck, Hellos
+from towers.cluster.sessions import Stop
+from towers.layout.cluster_spec import ClusterSpec, Task
+from towers.layout.placement import task as filter_of
+
+v1 = tf.compat.v1
+
+# Who stops a whole job sends the signal to all tasks at once.  So a worker's signal
+# counts only if the controller gets none in this time.
+_OTHERS_SECONDS = 2.0
+_FRESH_SECONDS = 15.0  # after its last heartbeat, a task that may join is forgotten
+# A worker that was lost within so many seconds of joining waits before it is taken
+# again; twice as long each time.
+_SHORT_SECONDS, _FIRST_WAIT, _LONGEST_WAIT = 60.0, 5.0, 300.0
+_LEFT = 128 + 15  # exit status of a worker that left; schedulers may start it again
+_FAREWELL_SECONDS = 20.0
+
+
+@dataclasses.dataclass
+class _Worker:
+    """What the controller knows of a worker's address.
+
+    Attributes:
+      life: of the process that sent the last heartbeat.
+      beat_at: when it came; 0 after the worker was lost.
+      leaving: the signal after which that process leaves, or "".
+      leaves_at: when this was heard.
+      joined_life: of the process that is a member, or "".
+      joined_at: when it became one.
+      losses: how often in a row it was lost soon after it had joined.
+      not_before: when it may join again.
+      refused: the life of the process that may not take part.
+    """
+
+    life: str = ""
+    beat_at: float = 0.0
+    leaving: str = ""
+    leaves_at: float = 0.0
+    joined_life: str = ""
+    joined_at: float = 0.0
+    losses: int = 0
+    not_before: float = 0.0
+    refused: str = ""
+
+
+class ElasticController(Controller):
+    """Opens sessions of those tasks that are there.
+
+    Args:
+      spec: with this task, the controller, as `me`, and the workers that are known.
+      config: of the server.
+      flags: of the cluster.
+      needs, console: as in `Controller`.
+    """
+
+    _goes_on = "The others go on."
+
+    def __init__(
+        self,
+        spec: ClusterSpec,
+        config: v1.ConfigProto,
+        *,
+        flags: ClusterFlags,
+        needs: tuple[str, int],
+        console: Callable[[str], None],
+    ):
+        super().__init__(
+            spec,
+            config,
+            needs=needs,
+            stall_secs=flags.stall_secs,
+            wait_secs=flags.wait_secs,
+            console=console,
+        )
+        self._flags, self._needs = flags, needs
+        # By address; a worker's index is its place here.
+        self._workers = {address: _Worker() for address in spec.jobs["worker"]}
+        self._begun = False  # whether there was a session
+        threading.Thread(target=self._listen, daemon=True).start()
+
+    @contextlib.contextmanager
+    def open(self, graph: tf.Graph, config: v1.ConfigProto) -> Iterator[v1.Session]:
+        """As in `Controller`; the session's tasks are the members."""
+        named = v1.ConfigProto()
+        named.CopyFrom(config)
+        jobs: dict[str, dict[int, str]] = {}
+        for task in (*self._spec.servers, self._spec.controller):
+            jobs.setdefault(task.job, {})[task.index] = self._spec.address(task)
+        named.cluster_def.CopyFrom(tf.train.ClusterSpec(jobs).as_cluster_def())
+        with super().open(graph, named) as session:
+            yield session
+
+    def change(self) -> str:
+        """Who leaves or joins; "" if nobody does."""
+        now, members = time.monotonic(), self._members()
+        news = [
+            f"{self._name(address)} leaves ({worker.leaving})"
+            for address, worker in self._known()
+            if address in members
+            and worker.leaving
+            and now - worker.leaves_at >= _OTHERS_SECONDS
+        ]
+        room = len(news) + self._room(len(members))
+        news += [f"{self._name(address)} joins" for address in self._joining()[:room]]
+        return "; ".join(news)
+
+    def dismiss(self, status: int) -> None:
+        """As in `Controller`; also tasks that take no part now."""
+        self._spec = self._of(set(self._workers))
+        super().dismiss(status)
+
+    def _known(self) -> list[tuple[str, _Worker]]:
+        return list(self._workers.items())  # a heartbeat may add one meanwhile
+
+    def _name(self, address: str) -> str:
+        return f"worker {list(self._workers).index(address)} at {address}"
+
+    def _members(self) -> set[str]:
+        """The addresses of the workers of the last session."""
+        return {self._spec.address(task) for task in self._spec.workers}
+
+    def _room(self, count: int) -> int:
+        """How many workers may join `count` others."""
+        most = self._flags.max_workers
+        return len(self._workers) if most is None else max(0, most - count)
+
+    def _of(self, addresses: Set[str]) -> ClusterSpec:
+        """The cluster with these workers."""
+        every = tuple(address for address, _ in self._known())
+        absent = {i for i, address in enumerate(every) if address not in addresses}
+        jobs = {**self._spec.jobs, "worker": every}
+        return dataclasses.replace(self._spec, jobs=jobs, absent=frozenset(absent))
+
+    def _joining(self) -> list[str]:
+        """The addresses of workers that are no members and may become some."""
+        now, members = time.monotonic(), self._members()
+        return [
+            address
+            for address, worker in self._known()
+            if address not in members
+            and now - worker.beat_at < _FRESH_SECONDS
+            and now >= worker.not_before
+            and not worker.leaving
+            and worker.refused != worker.life
+        ]
+
+    def _listen(self) -> None:
+        """Notes the heartbeats of all tasks."""
+        itself = messages.boot_name(self._spec, self._spec.me)
+        with tf.Graph().as_default() as graph:
+            with tf.device(messages.host_of(self._spec, self._spec.me)):
+                heard = messages.heartbeats()
+        config = v1.ConfigProto(device_filters=[filter_of(itself)])
+        session = v1.Session(self.target, graph=graph, config=config)
+        while True:
+            self._note(messages.Heartbeat(*json.loads(session.run(heard))))
+
+    def _note(self, beat: messages.Heartbeat) -> None:
+        if beat.job != "worker":
+            return
+        now, worker = time.monotonic(), self._workers.get(beat.address, _Worker())
+        # A heartbeat may come after that of the same process which says that it leaves.
+        if beat.life != worker.life or not worker.leaving:
+            worker.leaving, worker.leaves_at = beat.leaving, now
+        worker.life, worker.beat_at = beat.life, now
+        self._workers[beat.address] = worker
+        if beat.leaving and self._begun and beat.address not in self._members():
+            self._let_go(beat.address)
+
+    def _gather(self, stop: Stop) -> None:
+        """Waits for the ps tasks and enough workers; they are the members from then on.
+
+        At the start it waits for all workers that are known, for a while.
+        """
+        begun = time.monotonic()
+        due = begun + QUIET_SECONDS
+        while stop.received is None:
+            waited = time.monotonic() - begun
+            hellos, missing = self._ask()
+            count = sum(task.job == "worker" for task in (*hellos, self._spec.me))
+            late = not self._begun and waited < min(self._stall_secs, self._wait_secs)
+            few = count < self._flags.min_workers
+            needed = any(task.job == "ps" for task in missing)
+            if not (needed or few or (late and missing)):
+                return self._settle(hellos)
+            reasons = "; ".join(missing.values()) or "workers"
+            if few:
+                reasons += f" ({count} of --min_workers={self._flags.min_workers})"
+            if waited >= self._wait_secs:
+                self._given_up = set(missing)
+                raise messages.ClusterError(
+                    f"gave up after {self._wait_secs:.0f} s (--wait_secs): {reasons}"
+                )
+            if time.monotonic() >= due:
+                due = time.monotonic() + self._stall_secs
+                self._console(f"Waiting for {reasons}.")
+            time.sleep(0.2)
+
+    def _ask(self) -> tuple[Hellos, dict[Task, str]]:
+        """Polls the ps tasks and the workers that may be the next members.
+
+        Returns:
+          (task -> its `TaskInfo`, of those that may take part; task -> why it does not
+          answer).
+
+        Raises:
+          messages.ClusterError: a ps task is wrong.
+        """
+        stay = self._members() if self._begun else set(self._workers)
+        leaving = {address for address, worker in self._known() if worker.leaving}
+        spec = self._of(stay.difference(leaving).union(self._joining()))
+        asked = HealthCheck(spec, self._needs)
+        hellos, silent = asked.ask()
+        for task, hello in list(hellos.items()):
+            try:
+                asked.check({task: hello})
+            except messages.ClusterError as error:
+                if task.job == "ps":
+                    raise
+                self._refuse(spec.address(task), hello.life, str(error))
+                del hellos[task]
+                continue
+            if task.job == "worker" and not self._is_calm(spec.address(task), hello):
+                del hellos[task]
+        for task in silent:
+            if task.job == "worker":
+                self._note_loss(spec.address(task))
+        return hellos, silent
+
+    def _refuse(self, address: str, life: str, why: str) -> None:
+        worker = self._workers[address]
+        if worker.refused != life:
+            self._console(f"Not taken: {why}.")
+        worker.refused = worker.life = life
+
+    def _is_calm(self, address: str, hello: messages.TaskInfo) -> bool:
+        """Whether a worker that answers may take part, as it is not lost all the time.
+
+        One that was started anew was lost before.
+        """
+        worker = self._workers[address]
+        if worker.joined_life not in ("", hello.life):
+            self._note_loss(address)
+        worker.life = hello.life
+        return time.monotonic() >= worker.not_before
+
+    def _note_loss(self, address: str) -> None:
+        """Notes that a worker is lost; it joins later if that happens often."""
+        worker, now = self._workers[address], time.monotonic()
+        if not (worker.beat_at and self._begun):
+            return  # it is known
+        short = now - worker.joined_at < _SHORT_SECONDS
+        worker.losses = worker.losses + 1 if short or not worker.joined_life else 0
+        # Only a heartbeat from now on says that it is there again.
+        worker.beat_at, worker.joined_life = 0.0, ""
+        if worker.losses > 1:
+            pause = min(_LONGEST_WAIT, _FIRST_WAIT * 2.0 ** (worker.losses - 2))
+            worker.not_before = now + pause
+            self._console(
+                f"{self._name(address)} was lost {worker.losses} times soon after it "
+                f"joined; it may join again after {pause:.0f} s."
+            )
+
+    def _settle(self, hellos: Hellos) -> None:
+        """Makes those that answered the members, as many as may be."""
+        before, now = self._members() if self._begun else set(), time.monotonic()
+        there = [self._spec.me] if self._spec.me.job == "worker" else []
+        there += sorted(task for task in hellos if task.job == "worker")
+        every = list(self._workers)
+        addresses = [every[task.index] for task in there]
+        # Those that were members stay, if not all may.
+        addresses.sort(key=lambda address: address not in before)
+        chosen = addresses[: self._room(0)]
+        self._spec = self._of(set(chosen))
+        self._roll_call = HealthCheck(self._spec, self._needs)
+        self._roll_call.remember(hellos)
+        for address in chosen:
+            worker = self._workers[address]
+            if address not in before or not worker.joined_life:
+                worker.joined_at = now
+            worker.joined_life = worker.life
+        for address in before.difference(chosen):
+            self._workers[address].joined_life = ""
+            if self._workers[address].leaving:
+                self._let_go(address)
+        self.members, self._begun = self._spec, True
+
+    def _let_go(self, address: str) -> None:
+        """Dismisses a worker that leaves."""
+        index = list(self._workers).index(address)
+        threading.Thread(
+            target=lambda: messages.dismiss(
+                self._of({address}),
+                Task("worker", index),
+                status=_LEFT,
+                seconds=_FAREWELL_SECONDS,
+            ),
+            daemon=True,
+        ).start()
