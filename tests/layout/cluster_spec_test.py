@@ -31,8 +31,9 @@ def _without_index(kind, hosts=_HOSTS):
 def flags(**given):
     """The section of the settings."""
     names = "job_name task_index ps_hosts worker_hosts controller_host local_cluster"
-    names += " cluster_token_file"
-    settings = dict.fromkeys(names.split()) | {"replication": "in_graph"}
+    names += " cluster_token_file join"
+    defaults = {"replication": "in_graph", "elastic": "false"}
+    settings = dict.fromkeys(names.split()) | defaults
     return types.SimpleNamespace(**{**settings, "local_tasks": None, **given})
 
 
