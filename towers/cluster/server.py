@@ -2,6 +2,7 @@
 
 import collections
 import contextlib
+import functools
 import itertools
 import json
 import os
@@ -217,42 +218,11 @@ def await_dismissal(
       the exit status that the controller gave; 1 when it is gone; 2 when this task is
       not in its list; 128 + the number of a signal after which no status came.
     """
-    # A poll takes as long again if the controller is frozen or just exits.
-    most = _BEAT_SECONDS if beat else _LOOK_SECONDS
-    seconds = min(most, patience.stall / 2, patience.wait / 2)
     over = threading.Event()
-
-    def say(line: str) -> None:
-        if not over.is_set():
-            console(line)
-
-    absence = Absence(
-        spec,
-        wait_secs=patience.wait,
-        look=lambda: (
-            beat("")
-            if beat
-            else messages.silence(spec, spec.controller, seconds=seconds)
-        ),
-        console=say,
-    )
-
-    def poll() -> None:
-        # Elastic: it need not be in the controller's list.
-        fault: str | None = "" if beat else None  # None: unknown yet
-        if beat:
-            absence()  # the first heartbeat
-        while not over.wait(min(seconds, _MEET_SECONDS) if fault is None else seconds):
-            if (reason := absence()) and not over.is_set():
-                console(f"error: {spec.me}: {reason}; giving up")
-                return statuses.put(1)
-            if fault is None and absence.met:
-                fault = refusals.excluded(spec, seconds)
-            if fault and not over.is_set():
-                console(f"error: {fault}")
-                return statuses.put(2)
-
     # In a thread, so that a status that comes during a poll does not wait for its end.
+    poll = functools.partial(
+        _poll, statuses, spec, patience, console, over=over, beat=beat
+    )
     threading.Thread(target=poll, daemon=True).start()
     try:
         status = int(statuses.get())
@@ -276,6 +246,48 @@ def await_dismissal(
     with contextlib.suppress(KeyboardInterrupt):  # it ends in any case
         time.sleep(_FAREWELL_SECONDS)
     return status
+
+
+def _poll(
+    statuses: queue.SimpleQueue[int],
+    spec: ClusterSpec,
+    patience: Patience,
+    console: Callable[[str], None],
+    *,
+    over: threading.Event,
+    beat: Beat | None,
+) -> None:
+    """Polls the controller until `over`; puts a status when there is no use in waiting.
+
+    The arguments are those of `await_dismissal`.
+    """
+    # A poll takes as long again if the controller is frozen or just exits.
+    most = _BEAT_SECONDS if beat else _LOOK_SECONDS
+    seconds = min(most, patience.stall / 2, patience.wait / 2)
+
+    def say(line: str) -> None:
+        if not over.is_set():
+            console(line)
+
+    def look() -> str:
+        if beat:
+            return beat("")
+        return messages.silence(spec, spec.controller, seconds=seconds)
+
+    absence = Absence(spec, wait_secs=patience.wait, look=look, console=say)
+    # In an elastic run it need not be in the controller's list.
+    fault: str | None = "" if beat else None  # None: unknown yet
+    if beat:
+        absence()  # the first heartbeat
+    while not over.wait(min(seconds, _MEET_SECONDS) if fault is None else seconds):
+        if (reason := absence()) and not over.is_set():
+            console(f"error: {spec.me}: {reason}; giving up")
+            return statuses.put(1)
+        if fault is None and absence.met:
+            fault = refusals.excluded(spec, seconds)
+        if fault and not over.is_set():
+            console(f"error: {fault}")
+            return statuses.put(2)
 
 
 def _status_after_signal(
