@@ -57,7 +57,7 @@ class SizesTest(tf.test.TestCase):
     def test_pieces(self):
         with tf.Graph().as_default(), self.session() as session:
             batch = ({"a": tf.range(6)}, (), tf.constant([1.0, 2, 3, 4, 5, 6]))
-            pieces = session.run(nests.split(batch, 3))
+            pieces = session.run(nests.split(batch, (2, 2, 2)))
         self.assertEqual(len(pieces), 3)
         self.assertAllEqual(
             np.stack([p[0]["a"] for p in pieces]), [[0, 1], [2, 3], [4, 5]]

@@ -132,7 +132,7 @@ class _FirstSums(pipeline._Stamp):
         """As if each micro-batch were the first to be summed."""
         sums = self._sums[pass_.chunk]
         if pass_.backward:
-            shapes = {k: self._template.shapes[k.split("/", 1)[1]] for k in sums}
+            shapes = {k: self.template.shapes[k.split("/", 1)[1]] for k in sums}
             self._sums[pass_.chunk] = {k: tf.zeros(s) for k, s in shapes.items()}
         super().call(stage, pass_)
 
@@ -140,7 +140,7 @@ class _FirstSums(pipeline._Stamp):
 class _SameDraws(pipeline._Stamp):
     """Draws the dropout of all micro-batches as that of the first."""
 
-    def __init__(self, template, *args):
+    def __init__(self, site, *args):
         """The first example's index, which dropout draws from, moves not."""
         original = pipeline._split
 
@@ -149,7 +149,7 @@ class _SameDraws(pipeline._Stamp):
             return [values | {"first": parts[0]["first"]} for values in parts]
 
         with mock.patch.object(pipeline, "_split", split):
-            super().__init__(template, *args)
+            super().__init__(site, *args)
 
 
 class _LastStatistics(pipeline._Stamp):
