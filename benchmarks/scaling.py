@@ -15,6 +15,12 @@ its own, in several rounds:
 The line under each table tells the growth of the last three: the exponent p in
 cost ~ towers^p, fitted to the larger half of the numbers of towers; 1 is linear.
 
+    python -m benchmarks.scaling --slower=3
+
+instead times four towers of which one waits three times as long as the others: steps of
+equal batches, and of those that `--tower_batch_sizes=auto` measures
+(`benchmarks.lib.unequal_towers`).
+
 With --out=PREFIX, PREFIX.json gets all numbers and PREFIX.png a picture.
 """
 
@@ -86,6 +92,25 @@ def command(options: argparse.Namespace, mode: str, towers: int) -> process.Comm
         ],
         ENVIRONMENT,
     )
+
+
+def unequal(options: argparse.Namespace) -> tuple[list[dict], list[str]]:
+    """All rounds with a slow tower; the numbers, and a line for each failure."""
+    runs, failures = [], []
+    for number in range(1, options.rounds + 1):
+        flags = f"--slower={options.slower}", f"--wait={options.wait / 20}"
+        program = [options.python, "-m", "benchmarks.lib.unequal_towers", *flags]
+        finished = process.run(
+            process.Command(program, ENVIRONMENT), timeout=options.timeout
+        )
+        if finished.status:
+            failures.append(f"[{number}/{options.rounds}] {finished.complaint}")
+            continue
+        runs.append(json.loads(finished.lines[-1][1]))
+        sizes = ", ".join(map(str, runs[-1]["sizes"]))
+        ratio = ratios.number(runs[-1]["auto"] / runs[-1]["equal"])
+        print(f"[{number}/{options.rounds}] {sizes}: {ratio}", flush=True)
+    return runs, failures
 
 
 def median(rounds: Sequence[Mapping[str, float]], name: str) -> float | None:
@@ -173,6 +198,12 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--rounds", type=positive, default=3)
     parser.add_argument(
+        "--slower",
+        type=above_0,
+        metavar="FACTOR",
+        help="times equal and unequal batches; one tower waits so much longer",
+    )
+    parser.add_argument(
         "--wait",
         type=above_0,
         default=0.2,
@@ -199,6 +230,13 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
 def main(argv: Sequence[str] | None = None) -> int:
     """Measures and prints; returns the exit status."""
     options = parse(argv)
+    if options.slower:
+        rounds, failures = unequal(options)
+        if rounds:
+            spread = ratios.spread(run["auto"] / run["equal"] for run in rounds)
+            print(f"step of unequal / of equal batches: {spread}")
+        print("\n".join(failures))
+        return 1 if failures else 0
     try:
         runs, failures = measure(options)
     except ValueError as error:

@@ -96,6 +96,7 @@ _ONE_GRAPH = (
     "shard_embeddings",
     "num_stages",
     "num_micro_batches",
+    "tower_batch_sizes=auto",
 )
 
 # Ends of sentences that several rows share: why two flags exclude each other.

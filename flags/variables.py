@@ -121,7 +121,8 @@ class VariablesFlags:
     tower_batch_sizes: str | None = field(
         None,
         "examples of each tower per step, such as 48,16, in place of --batch_size, for "
-        "devices of unequal speed",
+        "devices of unequal speed; auto divides the examples of --batch_size batches "
+        "by the speed of each tower, measured before the first step",
         unset="--batch_size for each",
     )
     batch_norm: str = field(

@@ -15,10 +15,7 @@ import tensorflow as tf
 from models.model import Model
 from models.validation import check, one_of
 from towers.checkpoints import constants
-from towers.compute import (
-    sync_batch_norm,
-    tower,
-)
+from towers.compute import sync_batch_norm, tower
 from towers.compute.copy_tower import nothing_is_garbage
 from towers.compute.tower import Tower, TowerSpec
 from towers.data import row_order
@@ -127,8 +124,7 @@ def _build(
     peers = between_graph.of(mode, options.purpose)
     feed = _feed(source, mode, options, counters)
     spec = _train_spec(model, source, mode, options)
-    sizes = options.tower_batches(placement.num_towers)
-    scalars = _scalars(feed, mode, scale, sizes, progress=progress)
+    scalars = _scalars(feed, mode, scale, options, progress=progress)
     template, towers = copy_towers(
         spec, feed.batches, mode, scalars=scalars, rounds=options.accumulate_steps
     )
@@ -140,7 +136,7 @@ def _build(
         rate=rate,
         feed=feed,
         counters=counters,
-        sizes=sizes,
+        sizes=options.tower_batches(placement.num_towers),
         limit=options.limit,
         scale=scale,
         peers=peers,
@@ -148,7 +144,8 @@ def _build(
     )
     all_steps = builder.steps(towers)
     penalty, total_loss = builder.penalty(all_steps[0].loss)
-    held = constants.of(source, placement.master, spec.rows)
+    kept = options.kept_batch_sizes(placement.num_towers)
+    held = constants.of(source, placement.master, spec.rows, kept)
     return TrainGraph(
         graph=v1.get_default_graph(),
         placement=placement,
@@ -232,13 +229,14 @@ def _scalars(
     feed: Feed,
     mode: VariableUpdate,
     scale: LossScale | None,
-    sizes: Sequence[int],
+    options: Options,
     *,
     progress: tf.Tensor,
 ) -> list[dict[str, tf.Tensor]]:
     """Each tower's scalar inputs, besides its batch."""
-    together = mode.together and mode.placement.clients > 1
-    rows = sum(sizes) if together else None
+    several = mode.together and mode.placement.clients > 1
+    sizes = options.tower_batches(mode.placement.num_towers)
+    rows = sum(sizes) if several else None
     with tf.device(mode.placement.master), v1.name_scope(graph_names.INPUT):
         weights = feed.total_weights(joined=mode.joined, rows=rows)
     scaled = {"loss_scale": scale.value} if scale else {}

@@ -27,6 +27,8 @@ class Options:
     Attributes:
       batch_size: examples per tower and step; the largest if they differ.
       tower_batch_sizes: for each tower of all clients, if they differ; else ().
+      keeps_batch_sizes: whether checkpoints have them, so that a resumed run takes the
+        same.
       data_format: `NHWC` or `NCHW`.
       dtype: of activations, and of weights in the layers' products.
       seed: of initial values and dropout.
@@ -56,6 +58,7 @@ class Options:
 
     batch_size: int
     tower_batch_sizes: tuple[int, ...] = ()
+    keeps_batch_sizes: bool = False
     data_format: str = "NHWC"
     dtype: tf.DType = tf.float32
     seed: int = 1234
@@ -110,6 +113,12 @@ class Options:
     def tower_batch(self) -> int:
         """Examples per tower and step; the largest if they differ."""
         return self.batch_size * self.accumulate_steps
+
+    def kept_batch_sizes(self, num_towers: int) -> tuple[int, ...]:
+        """The sizes that checkpoints have, one for each tower; () for none."""
+        if not self.keeps_batch_sizes:
+            return ()
+        return self.tower_batch_sizes or (self.batch_size,) * num_towers
 
     def tower_batches(self, num_towers: int) -> tuple[int, ...]:
         """Examples per step of each tower.

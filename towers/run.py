@@ -22,7 +22,7 @@ from towers.evaluation import evaluator
 from towers.membership import Membership
 from towers.planning import Plan
 from towers.prepared import Prepared, prepare
-from towers.session import diagnose, loop, mean_check
+from towers.session import diagnose, loop, mean_check, tower_speeds
 from towers.session.make_hooks import Attempt, make_hooks
 from towers.session.progress import Console, Progress
 from towers.session.stop import StopOnSignal
@@ -74,6 +74,7 @@ def train(
     """
     with StopOnSignal() as stop, console.during(stop.reader_left):
         with stop.at_once():
+            plan = tower_speeds.settled(plan, console, sessions, stop)
             run = crash.during("building the graph")(
                 lambda: prepare(plan, console, lock)
             )

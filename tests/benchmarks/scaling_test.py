@@ -16,6 +16,9 @@ from benchmarks.lib import process
 def _run(command, **options) -> process.Finished:
     """Stands in for the measurements: `tree` fails, the others are linear."""
     flags = dict(a[2:].split("=") for a in command.argv if a.startswith("--"))
+    if "slower" in flags:
+        numbers = {"sizes": [12, 12, 12, 4], "equal": 0.3, "auto": 0.12}
+        return process.Finished(0, [(1.0, json.dumps(numbers))], 1.0)
     if "mode" not in flags:  # it asks for the versions of packages
         return process.Finished(0, [(1.0, "{}")], 1.0)
     towers = int(flags["num_towers"])
@@ -53,6 +56,12 @@ class ScalingTest(parameterized.TestCase):
         summary = report["summary"]["parameter_server"]
         self.assertAlmostEqual(summary["step_over_wait"]["4"], 1.2)
         self.assertLen(report["runs"]["parameter_server"]["2"], 2)
+
+    def test_a_slow_tower(self):
+        status, text = _main("--slower=3", "--rounds=2")
+        self.assertEqual(status, 0)
+        self.assertIn("[2/2] 12, 12, 12, 4: 0.400\n", text)
+        self.assertIn("step of unequal / of equal batches: 0.400", text)
 
     def test_a_failure_is_named_and_stops_nothing(self):
         modes = "--modes replicated:tree replicated:xring --towers 2 --rounds 1"

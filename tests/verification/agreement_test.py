@@ -318,6 +318,7 @@ class CompareTest(parameterized.TestCase):
         Case("parameter_server", 1, rounds=2),
         Case("parameter_server", 2, rounds=2),
         Case("replicated", 4),
+        Case("replicated", 3, batch_sizes=(4, 1, 3)),
         Case("independent", 2, rounds=2),
         Case("independent", 1, rounds=2),
         Case("staged", 2),
@@ -343,6 +344,7 @@ class CompareTest(parameterized.TestCase):
         self._agrees(
             "sync",
             Case("parameter_server", 2),
+            Case("parameter_server", 3, batch_sizes=(4, 1, 3)),
             Case("replicated", 2, pipeline=Pipeline(2, 4, "gpipe", balance="params")),
         )
 

@@ -144,6 +144,19 @@ class ShardedTest(absltest.TestCase):
         self.assertEqual({case.pipeline for case in chosen}, {None})
 
 
+class UnequalTest(absltest.TestCase):
+    def test_in_every_exact_mode(self):
+        chosen = cases.unequal(3, 8)
+        exact = ["parameter_server", "replicated", "distributed_replicated"]
+        self.assertEqual([case.variable_update for case in chosen], exact)
+        self.assertEqual({case.batch_sizes for case in chosen}, {(4, 2, 2)})
+        self.assertEqual(chosen[0].reduction, "batches of 4, 2, 2")
+
+    def test_one_example_each_is_equal(self):
+        self.assertEqual(cases.unequal(3, 3), [])
+        self.assertEqual(cases.unequal(1, 8), [])
+
+
 class NarrowTest(parameterized.TestCase):
     def test_every_reduction_by_turns(self):
         choices = cases.exchanges(["tree", "xring", "pscpu"])

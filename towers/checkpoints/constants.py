@@ -25,9 +25,15 @@ v1 = tf.compat.v1
 # loaded, too.
 PREFIX = "constant/"
 _ROWS = f"{PREFIX}rows"
+_SIZES = f"{PREFIX}tower_batch_sizes"
 
 
-def of(source: Source, device: str, rows: Rows | None = None) -> dict[str, tf.Variable]:
+def of(
+    source: Source,
+    device: str,
+    rows: Rows | None = None,
+    sizes: Sequence[int] = (),
+) -> dict[str, tf.Variable]:
     """Makes variables of the constants of a data source.
 
     They are in no collection, so that modes do not treat them as part of a model.
@@ -36,12 +42,14 @@ def of(source: Source, device: str, rows: Rows | None = None) -> dict[str, tf.Va
       source: of data; its `vocabulary` may be empty or missing.
       device: a CPU; other devices have no strings.
       rows: of a stateful model, of which its states are; or None.
+      sizes: batch size of each tower, for `batch_sizes`; () to leave them out.
 
     Returns:
       name in a checkpoint -> string variable.
     """
     values = {"vocabulary": getattr(source, "vocabulary", ())}
     values["rows"] = (str(rows.count).encode(),) if rows else ()
+    values["tower_batch_sizes"] = tuple(str(size).encode() for size in sizes)
     with tf.device(device), v1.name_scope(graph_names.VARIABLES):
         return {
             PREFIX + name: v1.Variable(
@@ -54,6 +62,15 @@ def of(source: Source, device: str, rows: Rows | None = None) -> dict[str, tf.Va
             for name, value in values.items()
             if value
         }
+
+
+def batch_sizes(path: str) -> tuple[int, ...]:
+    """The batch size of each tower, if a checkpoint has them; else ()."""
+    try:
+        reader = tf.train.load_checkpoint(path)
+        return tuple(map(int, reader.get_tensor(_SIZES)))
+    except (tf.errors.OpError, ValueError, RuntimeError):  # damaged, or without them
+        return ()
 
 
 def values(variables: Mapping[str, Any]) -> dict[str, list[bytes]]:
@@ -88,7 +105,7 @@ def check(
     Raises:
       ValueError: they differ.
     """
-    there = set(filter(is_one, contents))
+    there = set(filter(is_one, contents)) - {_SIZES}  # any will do
     for name in sorted(there & here.keys() if partial else there):
         old = tf.train.load_checkpoint(path).get_tensor(name).tolist()
         new = here.get(name, [])

@@ -15,7 +15,7 @@ def of_towers(
     """The examples of each tower, per round.
 
     Args:
-      config: the settings.
+      config: the settings; with `auto` batches are equal until they are measured.
       default: the model's batch size.
       num_towers: of all clients.
       trains: whether these towers train; evaluating ones may be another number, and

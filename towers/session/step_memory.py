@@ -84,7 +84,10 @@ def estimate(train: TrainGraph, *, prefetch: int = 0, holds: bool = False) -> in
     if train.options.accumulate_steps > 1:  # beside those of a round are the sums
         peak += gradients
     computing = at_a_time(template, train.placement) or count
-    towers = computing * peak + (count - computing) * gradients
+    sizes = train.options.tower_batches(train.placement.num_towers)
+    share = sum(sizes) / len(sizes) / max(sizes)  # the template is of the largest
+    activations = int(share * (peak - gradients))
+    towers = count * gradients + computing * activations
     batches = (1 + prefetch) * _batches(train)
     return _variables(train) + towers + batches + holds * _saved(train)
 

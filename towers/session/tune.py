@@ -235,6 +235,6 @@ def _time_all(
 
 def _rates(plan: Plan, seconds: list[float]) -> tuple[float, float, float]:
     """Examples per second: of the median step, the slowest and the fastest."""
-    examples = plan.options.tower_batch * len(plan.placement.towers)
+    examples = sum(plan.options.tower_batches(plan.placement.num_towers))
     middle = statistics.median(seconds)
     return examples / middle, examples / max(seconds), examples / min(seconds)

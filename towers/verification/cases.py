@@ -15,6 +15,7 @@ import tensorflow as tf
 
 from towers.gradients.exchange import GradientExchange
 from towers.gradients.reduction import carries, usable
+from towers.layout import batch_sizes
 from towers.layout.schedule import SCHEDULES
 from towers.layout.shards import Shards
 from towers.layout.stages import Pipeline
@@ -236,6 +237,23 @@ def _spread(case: Case) -> Sequence[Hashable]:
     how = case.pipeline
     cut = how and (how.stages > 1, how.recompute != "none")
     return case.variable_update, case.num_towers, case.shards, cut or case.rounds
+
+
+def unequal(
+    num_towers: int, global_batch: int, *, names: Sequence[str] = ()
+) -> list[Case]:
+    """Towers of which the first has twice the batch of the others, or nearly so.
+
+    Args:
+      num_towers: of each case.
+      global_batch: examples of a step, at least one for each tower.
+      names: of modes; all if empty.
+    """
+    sizes = batch_sizes.divide(global_batch, (2.0, *[1.0] * (num_towers - 1)))
+    if min(sizes) == max(sizes):
+        return []
+    exact = [n for n in names or VARIABLE_UPDATES if VARIABLE_UPDATES[n].exact]
+    return [Case(name, num_towers, batch_sizes=sizes) for name in exact]
 
 
 def narrow(

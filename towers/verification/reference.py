@@ -93,11 +93,13 @@ class Pieces(NamedTuple):
       num_towers: number of towers, with a part each.
       rounds: in which each tower computes its part.
       batch_norm: a row of `sync_batch_norm.BATCH_NORM`.
+      batch_sizes: of the towers, if they differ; else ().
     """
 
     num_towers: int = 1
     rounds: int = 1
     batch_norm: str = "micro_batch"
+    batch_sizes: tuple[int, ...] = ()
 
 
 def _pieces_of(subject: TrainingSubject, case: Case, train: graph.TrainGraph) -> Pieces:
@@ -106,6 +108,8 @@ def _pieces_of(subject: TrainingSubject, case: Case, train: graph.TrainGraph) ->
         return Pieces()
     count, number = case.num_towers, case.pieces
     reach = BATCH_NORM[subject.options.batch_norm]
+    if case.batch_sizes and not reach.towers:  # one tower has no such rounds
+        return Pieces(count, batch_sizes=case.batch_sizes)
     number = 1 if reach.micro_batches else number
     if reach.towers and count > 1 and number > 1:
         # Each round has rows of every tower, so the reference has as many towers.
@@ -122,7 +126,9 @@ def _trained(
 ) -> RoundingReference:
     options = dataclasses.replace(subject.options, batch_norm=pieces.batch_norm)
     subject = dataclasses.replace(subject, options=options)
-    case = Case(mode, pieces.num_towers, rounds=pieces.rounds)
+    case = Case(
+        mode, pieces.num_towers, rounds=pieces.rounds, batch_sizes=pieces.batch_sizes
+    )
     train = build(subject, case, VARIABLE_UPDATES)
     return RoundingReference(train, subject.num_steps, updates)
 
@@ -218,6 +224,7 @@ def build(subject: TrainingSubject, case: Case, modes: Modes) -> graph.TrainGrap
             options=dataclasses.replace(
                 subject.options,
                 batch_size=subject.global_batch // case.num_towers // case.rounds,
+                tower_batch_sizes=case.batch_sizes,
                 accumulate_steps=case.rounds,
                 variable_update=case.variable_update,
                 exchange=exchange,

@@ -27,6 +27,7 @@ class Case:
       pipeline: stages, micro-batches and schedule of each tower; None for none.
       transfer: dtype in which gradients are sent; None for that of the towers.
       shards: which layers are sharded over a tower's devices; None for none.
+      batch_sizes: of each tower, if they differ; else ().
     """
 
     variable_update: str
@@ -36,6 +37,7 @@ class Case:
     pipeline: Pipeline | None = None
     transfer: tf.DType | None = None
     shards: Shards | None = None
+    batch_sizes: tuple[int, ...] = ()
 
     @property
     def devices(self) -> int:
@@ -77,6 +79,8 @@ class Case:
             words.append(f"{self.rounds} rounds")
         if self.shards:
             words.append(_of_shards(self.shards))
+        if self.batch_sizes:
+            words.append(f"batches of {', '.join(map(str, self.batch_sizes))}")
         return ", ".join(words) or "-"
 
     def _exchange(self) -> list[str]:

@@ -46,6 +46,7 @@ mechanisms.step_overhead --model=mpl | no such model; did you mean mlp
 mechanisms.transport --settings=fast | 'fast'
 peers.transport_peer --index=-1 | -1 is not at least 0
 lib.two_machines --tasks=ps:1 -- true | --tasks=ps:1: needs a worker
+lib.unequal_towers --slower=0 | 0 is not above 0
 lib.waiting_towers --mode=replicatd | no replicatd, only parameter_server
 """
 _WRONG = [line.split(" | ") for line in _WRONG.strip().splitlines()]

@@ -1,0 +1,21 @@
+"""Towers of which one is slower, timed with equal and with unequal batches."""
+
+import argparse
+from unittest import mock
+
+from absl.testing import absltest
+
+from benchmarks.lib import unequal_towers
+from towers.session import tune
+
+
+class UnequalTowersTest(absltest.TestCase):
+    def test_a_step_takes_at_most_six_tenths_of_that_of_equal_batches(self):
+        options = argparse.Namespace(num_towers=4, slower=3, wait=0.01, batch_size=10)
+        with mock.patch.object(tune, "STEPS", 6):
+            numbers = unequal_towers.measure(options)
+        *fast, slow = numbers["sizes"]
+        self.assertEqual(sum(numbers["sizes"]), 40)
+        self.assertLess(slow, min(fast) / 2)
+        self.assertGreater(numbers["equal"], 0.3)
+        self.assertLess(numbers["auto"], 0.6 * numbers["equal"])
