@@ -93,7 +93,8 @@ class Selection:
         chosen = cases.cases(self._num_towers, exchanges, rounds=rounds, names=names)
         chosen += self._narrow(exchanges)
         most, examples = max(self._num_towers), subject.global_batch
-        chosen += cases.unequal(most, examples, names=names)
+        if most > 2:
+            chosen += cases.unequal(most, examples, names=names)
         cuts = self._cuts()
         chosen += self._sharded(cuts)
         thorough = verify.pipelines == "all"
