@@ -43,7 +43,7 @@ REFUSED = flag_lines.table("""
 --num_epochs=1 --num_batches=3
 --num_batches=3: does not go with --num_epochs=1.0; give one
 --batch_sise=3
- no such flag; did you mean --batch_size, --eval_batch_size, --batchnorm_persistent?
+ no such flag; did you mean --batch_size, --eval_batch_size, --tower_batch_sizes?
 --wholly_new 1
  no such flag; --helpfull lists them
 --nomodel
