@@ -85,9 +85,11 @@ class ClusterFlags:
     )
     elastic: str = field(
         "false",
-        "go on with the workers that are there when some are lost or join. keep_batch, "
-        "or true: the batch of a step stays, and is divided anew",
-        choices=("false", "true", "keep_batch"),
+        "go on with the workers that are there when some are lost or join. "
+        "keep_towers, or true: a lost worker's towers move to others, so every bit "
+        "stays; keep_batch: the batch of a step is divided anew, over a tower on each "
+        "device",
+        choices=("false", "true", "keep_towers", "keep_batch"),
     )
     min_workers: int = field(
         1, "workers without which an elastic run waits", must=AT_LEAST_1

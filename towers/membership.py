@@ -17,7 +17,9 @@ from towers.callbacks.every import Every
 from towers.cluster.sessions import MembersChangedError, Sessions
 from towers.compute.sync_batch_norm import BATCH_NORM
 from towers.graph import TrainGraph
+from towers.layout import moved_towers
 from towers.layout.cluster_spec import ClusterSpec
+from towers.layout.gpus import plural
 from towers.planning import Plan
 from towers.prepared import Prepared
 from towers.run_state import RunState
@@ -32,6 +34,10 @@ def plan_for(plan: Plan, members: ClusterSpec) -> Plan:
       plan: of the run on all workers that the command line names.
       members: the workers that are there.
     """
+    if plan.config.cluster.elastic != "keep_batch":
+        same_towers = moved_towers.on_members(plan.placement, members.workers)
+        if same_towers is not None:
+            return dataclasses.replace(plan, placement=same_towers)
     where = planning.placement_of(plan.config, members)
     batch = plan.options.batch_size * plan.placement.num_towers
     least, more = divmod(batch, where.num_towers)
@@ -102,7 +108,7 @@ class Membership:
         line = f"Workers from step {step} on: {names}"
         sizes = options.tower_batches(run.plan.placement.num_towers)
         each = listing([str(size) for size in sorted(set(sizes), reverse=True)], "or")
-        line += f"; {each} examples per tower"
+        line += f"; {plural(len(sizes), 'tower')} of {each} examples"
         norms = any(not rule.is_state for rule, _ in run.built.template.statistics)
         if norms and not BATCH_NORM[options.batch_norm].towers:
             line += ", of which batch norm takes its statistics"

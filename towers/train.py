@@ -31,7 +31,7 @@ from towers.command_line import CommandLine, RefusedError, read_command_line
 from towers.data import inputs
 from towers.errors import collected, explain, interrupts, output_paths
 from towers.evaluation import evaluator, watch
-from towers.layout import cluster_spec, placement
+from towers.layout import cluster_spec, moved_towers, placement
 from towers.layout.gpus import Gpus
 from towers.session import follower, tune
 from towers.session.progress import Console
@@ -177,7 +177,7 @@ def _sessions(command: CommandLine, console: Console) -> Controller:
     """The sessions of a client; starts its server."""
     where, flags = command.planned.placement, command.config.cluster
     session = session_config(where, command.config.devices)
-    server_config = placement.server_config(where, command.cluster.me, session)
+    server_config = _server_config(where, command.cluster, session)
     needs = (where.kind, where.per_task)
     if command.cluster.elastic:
         return ElasticController(
@@ -191,6 +191,18 @@ def _sessions(command: CommandLine, console: Console) -> Controller:
         wait_secs=flags.wait_secs,
         console=console,
     )
+
+
+def _server_config(
+    where: placement.Placement,
+    spec: cluster_spec.ClusterSpec,
+    session: tf.compat.v1.ConfigProto,
+) -> tf.compat.v1.ConfigProto:
+    """The configuration of this task's server, from that of sessions."""
+    config = placement.server_config(where, spec.me, session)
+    if spec.elastic and spec.me.job == "worker":
+        moved_towers.make_room(config)
+    return config
 
 
 def _follow(command: CommandLine, console: Console) -> int:
@@ -229,7 +241,7 @@ def _serve(command: CommandLine, console: Console) -> int:
         _prepare(command, where, console)
     return server.serve(
         spec,
-        placement.server_config(where, spec.me, session_config(where, devices)),
+        _server_config(where, spec, session_config(where, devices)),
         server.Patience.of(command.config.cluster),
         console,
     )

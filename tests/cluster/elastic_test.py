@@ -4,6 +4,7 @@ import collections
 import json
 import os
 import re
+import signal
 from unittest import mock
 
 import tensorflow as tf
@@ -20,7 +21,7 @@ _FLAGS = (
     "--save_model_steps=10000",
 )
 _ELASTIC = (
-    *("--device=cpu", "--elastic", "--min_workers=2", "--wait_secs=120"),
+    *("--device=cpu", "--elastic=keep_batch", "--min_workers=2", "--wait_secs=120"),
     "--callbacks=tests.processes.step_examples:logging",
     *("--num_batches=1000000", "--memory_copy_steps=10"),
 )
@@ -56,28 +57,28 @@ try:
     for job, count in (("ps", 1), ("controller", 1), ("worker", 4)):
         for index in range(count):
             start(job, index)
-    line("^Workers from step 0 on: 0, 1, 2 and 3; 8 ")
+    line("^Workers from step 0 on: 0, 1, 2 and 3; 4 towers of 8 ")
     line("^5\\t|^10\\timages/sec")
     kill("worker 1")
     line("^Lost worker 1 at .*The others go on")
-    line("^Workers from step .* on: 0, 2 and 3; 11 or 10 examples per tower")
+    line("^Workers from step .* on: 0, 2 and 3; 3 towers of 11 or 10 ")
     start("worker", 4, leader)
     line("^worker 4 at .* joins")
-    line("^Workers from step .* on: 0, 2, 3 and 4; 8 ")
+    line("^Workers from step .* on: 0, 2, 3 and 4; 4 towers of 8 ")
     kill("worker 2", signal.SIGTERM)
     line("^worker 2 at .* leaves .SIGTERM")
-    left = line("^Workers from step .* on: 0, 3 and 4; 11 or 10 ")
+    left = line("^Workers from step .* on: 0, 3 and 4; 3 towers of 11 or 10 ")
     status = tasks["worker 2"].end()
     kill("worker 3")
-    line("^Workers from step .* on: 0 and 4; 16 ")
+    line("^Workers from step .* on: 0 and 4; 2 towers of 16 ")
     kill("worker 0")
     line(r"^Waiting for worker 0 at .* .1 of --min_workers=2")
     start("worker", 0)
-    line("^Workers from step .* on: 0 and 4; 16 ")
+    line("^Workers from step .* on: 0 and 4; 2 towers of 16 ")
     kill("ps 0")
     line("^Lost ps 0 at ")
     start("ps", 0)
-    line("^Workers from step .* on: 0 and 4; 16 ")
+    line("^Workers from step .* on: 0 and 4; 2 towers of 16 ")
     line("images/sec")
     kill("controller 0", signal.SIGTERM)
     names = "controller 0", "ps 0", "worker 0", "worker 4"
@@ -129,6 +130,26 @@ class ElasticTest(digit_runs.Runs):
         )
         calm, elastic = (self.values(last, name) for name in ("calm", "elastic"))
         self.assertLess(trainer.difference(calm, elastic), 1e-5)
+
+    def test_without_a_worker_the_bits_are_the_same(self):
+        """The towers of the one that was killed run beside those of another."""
+        flags = ("--elastic", "--max_restarts=0", "--num_batches=600", *_FLAGS)
+        values = []
+        for name in ("whole", "lossy"):
+            cluster = programs.LaunchedCluster(
+                *(*flags, f"--train_dir={self.directory}/{name}"),
+                tasks="ps:1,worker:3",
+                data_dir=digit_runs.data_dir(),
+            )
+            self.addCleanup(cluster.kill)
+            if name == "lossy":
+                cluster.line(r"^20\t")
+                os.kill(cluster.pid("worker", 1), signal.SIGKILL)
+                cluster.line("^Workers from step .* on: 0 and 2; 3 towers of 8 ")
+            self.assertEqual(cluster.end(), 0, cluster.lines[-20:])
+            self.assertEmpty(cluster.left())
+            values.append(self.values(600, name))
+        trainer.assert_same_bits(*values)
 
     def check_examples(self, taken: list, last: int, batch: int) -> None:
         """Every example of the stream is in one step of the history that survives."""
