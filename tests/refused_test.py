@@ -107,6 +107,22 @@ _EXCLUDED = (
 --worker_hosts=a:1 --local_cluster=worker:2
 --controller_host=a:1 --local_cluster=worker:2
 --gpu_indices=1 --local_cluster=worker:2
+--join=c:1 --ps_hosts=p:1
+--join=c:1 --controller_host=c:1
+--elastic=true --replication=between_graph
+--elastic=true --variable_update=auto
+--elastic=true --num_stages=2
+--elastic=true --eval
+--elastic=true --check_mean
+--elastic=true --input_only
+--elastic=true --forward_only
+--elastic=true --tower_batch_sizes=4,4
+--elastic=true --variable_update=asynchronous
+--elastic=true --nocross_replica_sync
+--tower_batch_sizes=4,4 --variable_update=asynchronous
+--tower_batch_sizes=4,4 --nocross_replica_sync
+--replication=between_graph --tower_batch_sizes=auto
+--elastic=true --variable_update=independent
 --replication=between_graph --variable_update=replicated
 --replication=between_graph --variable_update=independent
 --replication=between_graph --variable_update=staged
@@ -182,6 +198,11 @@ _NEEDED = (
     ),
     ("--learning_rate_power=2.0", "--learning_rate_schedule"),
     ("--learning_rate_cycle_growth=2.0", "--learning_rate_schedule"),
+    ("--min_workers=2", "--elastic"),
+    ("--max_workers=2", "--elastic"),
+    ("--memory_copy_steps=5", "--elastic"),
+    ("--join=c:1", "--elastic"),
+    ("--join=c:1", "--job_name=worker"),
     ("--save_model_secs=60", "--train_dir"),
     ("--save_model_steps=10", "--train_dir"),
     ("--max_ckpts_to_keep=2", "--train_dir"),
