@@ -10,7 +10,7 @@ from unittest import mock
 import tensorflow as tf
 
 from tests import digit_runs, in_process_cluster, trainer
-from tests.processes import programs
+from tests.processes import programs, step_examples
 
 # 32 examples a step.
 _FLAGS = (
@@ -22,7 +22,7 @@ _FLAGS = (
 )
 _ELASTIC = (
     *("--device=cpu", "--elastic=keep_batch", "--min_workers=2", "--wait_secs=120"),
-    "--callbacks=tests.processes.step_examples:logging",
+    f"--callbacks={step_examples.__name__}:logging",
     *("--num_batches=1000000", "--memory_copy_steps=10"),
 )
 
