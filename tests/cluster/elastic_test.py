@@ -51,7 +51,7 @@ def kill(name, number=signal.SIGKILL):
     os.kill(tasks[name].process.pid, number)
 
 def line(pattern):
-    return tasks["controller 0"].line(pattern, 60)
+    return tasks["controller 0"].line(pattern)
 
 try:
     for job, count in (("ps", 1), ("controller", 1), ("worker", 4)):

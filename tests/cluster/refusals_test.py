@@ -79,7 +79,7 @@ class RefusalsTest(digit_runs.Runs):
             *(_REFUSED, _FLAGS, os.path.join(self.directory, "run")),
             data_dir=digit_runs.data_dir(),
         )
-        self.assertLess(max(facts["seconds"]), 100)  # and not --wait_secs=600
+        self.assertLess(max(facts["seconds"]), 300)  # and not --wait_secs=600
         controller, *others = facts["controller"]
         self.assertEqual(controller[0], 2)
         self.assertRegex(controller[1][-1], "^error: --optimizer=none: ")

@@ -32,7 +32,7 @@ class _FakeTask:
 
     def get(self):
         """The next message of the driver; None when it has closed the connection."""
-        self._socket.settimeout(20)
+        self._socket.settimeout(60)
         line = self._lines.readline()
         message = json.loads(line) if line else None
         if message and "flags" in message:
@@ -73,7 +73,7 @@ class RemoteDriverTest(parameterized.TestCase):
 
         threading.Thread(target=play, daemon=True).start()
         status = driver.run(lambda: self.lost)
-        error = self._act_ended.get(timeout=20)
+        error = self._act_ended.get(timeout=60)
         if error:
             raise error
         return status
@@ -179,7 +179,7 @@ class RemoteDriverTest(parameterized.TestCase):
             where = driver.invitation
             with socket.create_connection((where.host, where.port)) as stranger:
                 stranger.sendall(words)
-                stranger.settimeout(20)
+                stranger.settimeout(60)
                 self.assertEqual(stranger.recv(1), b"")
             for task in self.all_tasks(driver):
                 task.get()

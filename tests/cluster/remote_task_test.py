@@ -44,7 +44,7 @@ class RemoteTaskTest(absltest.TestCase):
         self.thread.start()
         self.socket, _ = server.accept()
         self.addCleanup(self.socket.close)
-        self.socket.settimeout(20)
+        self.socket.settimeout(60)
         self.lines = self.socket.makefile("r")
         self.hello = self.get()
 
@@ -61,7 +61,7 @@ class RemoteTaskTest(absltest.TestCase):
         return json.loads(self.lines.readline())
 
     def ended(self):
-        self.thread.join(20)
+        self.thread.join(60)
         return self.result[0]
 
     def test_it_says_who_and_where_it_is(self):
