@@ -5,7 +5,6 @@ import pathlib
 import re
 import shutil
 import signal
-import sys
 import tempfile
 
 from tests import digit_runs, in_process_cluster, trainer
@@ -56,12 +55,10 @@ class SlurmTest(digit_runs.Runs):
         self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
         environment = {
             "SLURM_CONF": str(self.folder / "slurm.conf"),
-            "PYTHON": sys.executable,
-            "PYTHONPATH": str(ROOT),
-            "TFDS_DATA_DIR": digit_runs.data_dir(),
-            "TF_CPP_MIN_LOG_LEVEL": "3",
         }
-        self.hosts = hosts.needed(self.folder, environment)
+        self.hosts = hosts.needed(
+            self.folder, environment, data_dir=digit_runs.data_dir()
+        )
         self.addCleanup(self.hosts.end)
         self._start_slurm()
 

@@ -60,12 +60,10 @@ class SshTest(digit_runs.Runs):
         ssh.chmod(0o755)
         environment = {
             "PATH": f"{self.folder}/bin:{os.environ['PATH']}",
-            "PYTHON": sys.executable,
-            "PYTHONPATH": str(ROOT),
-            "TFDS_DATA_DIR": digit_runs.data_dir(),
-            "TF_CPP_MIN_LOG_LEVEL": "3",
         }
-        self.hosts = hosts.needed(self.folder, environment)
+        self.hosts = hosts.needed(
+            self.folder, environment, data_dir=digit_runs.data_dir()
+        )
         self.addCleanup(self.hosts.end)
         for name in ("n0", "n1"):
             command = (_SSHD, "-D", "-f", str(self.folder / "server"))

@@ -8,6 +8,7 @@ import os
 import pathlib
 import shutil
 import subprocess
+import sys
 import time
 import unittest
 from collections.abc import Callable, Iterator, Mapping
@@ -87,11 +88,27 @@ def need(*commands: str) -> None:
         raise unittest.SkipTest(f"no {', '.join(missing)} here")
 
 
-def needed(folder: pathlib.Path, environment: Mapping[str, str]) -> Hosts:
-    """Two machines, as `Hosts` has them; skips the test where there can be none."""
+def needed(
+    folder: pathlib.Path, environment: Mapping[str, str], *, data_dir: str
+) -> Hosts:
+    """Two machines for the scripts of `deploy/`.
+
+    Skips the test where there can be none.
+
+    Args:
+      folder: as `Hosts` has it.
+      environment: variables beside those that the scripts' tasks need.
+      data_dir: where TFDS keeps its data sets.
+    """
+    tasks = {
+        "PYTHON": sys.executable,
+        "PYTHONPATH": str(programs.ROOT),
+        "TFDS_DATA_DIR": data_dir,
+        "TF_CPP_MIN_LOG_LEVEL": "3",
+    }
     pair = None
     try:
-        pair = Hosts(folder, environment)
+        pair = Hosts(folder, {**tasks, **environment})
         # Daemons do it, and in the name space of another user it is forbidden.
         pair.run("n0", "setpriv", "--clear-groups", "true")
     except (OSError, subprocess.CalledProcessError) as error:

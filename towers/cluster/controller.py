@@ -11,7 +11,7 @@ with the input position, so the result is that of a run without a loss.
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import tensorflow as tf
 
@@ -259,15 +259,36 @@ class Controller:
             if words := "; ".join(filter(None, refused)):
                 raise messages.ClusterError(words)
             reasons = "; ".join(silent.values())
-            if time.monotonic() - begun >= self._wait_secs:
-                self._given_up = set(silent)
-                raise messages.ClusterError(
-                    f"gave up after {self._wait_secs:.0f} s (--wait_secs): {reasons}"
-                )
-            if time.monotonic() >= due:
-                due = time.monotonic() + self._stall_secs
-                self._console(f"Waiting for {reasons}.")
-            time.sleep(0.2)
+            due = self._go_on_waiting(begun, due, silent, reasons)
+
+    def _go_on_waiting(
+        self, begun: float, due: float, missing: Iterable[Task], reasons: str
+    ) -> float:
+        """Waits a moment for tasks, and names them from time to time.
+
+        Args:
+          begun: when the wait began.
+          due: when the next line is due.
+          missing: the tasks.
+          reasons: why they are waited for, as a line says it.
+
+        Returns:
+          when the line after it is due.
+
+        Raises:
+          messages.ClusterError: it has lasted `wait_secs`.
+        """
+        now = time.monotonic()
+        if now - begun >= self._wait_secs:
+            self._given_up = set(missing)
+            raise messages.ClusterError(
+                f"gave up after {self._wait_secs:.0f} s (--wait_secs): {reasons}"
+            )
+        if now >= due:
+            due = now + self._stall_secs
+            self._console(f"Waiting for {reasons}.")
+        time.sleep(0.2)
+        return due
 
     def _silent(self, lasted: float) -> list[str]:
         """Prints that a call takes long; returns the tasks that are lost or restarted.

@@ -206,15 +206,7 @@ class ElasticController(Controller):
             reasons = "; ".join(missing.values()) or "workers"
             if few:
                 reasons += f" ({count} of --min_workers={self._flags.min_workers})"
-            if waited >= self._wait_secs:
-                self._given_up = set(missing)
-                raise messages.ClusterError(
-                    f"gave up after {self._wait_secs:.0f} s (--wait_secs): {reasons}"
-                )
-            if time.monotonic() >= due:
-                due = time.monotonic() + self._stall_secs
-                self._console(f"Waiting for {reasons}.")
-            time.sleep(0.2)
+            due = self._go_on_waiting(begun, due, missing, reasons)
 
     def _ask(self) -> tuple[Hellos, dict[Task, str]]:
         """Polls the ps tasks and the workers that may be the next members.
