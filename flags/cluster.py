@@ -112,6 +112,12 @@ class ClusterFlags:
         "memory, for when a step was lost half-way or a ps was; 0 for none",
         must=AT_LEAST_0,
     )
+    replay_membership: str | None = field(
+        None,
+        "membership.jsonl of an earlier run: each step uses the gradients of the "
+        "workers that it names, for the same bits",
+        unset="the workers that are there",
+    )
 
     @property
     def local_tasks(self) -> dict[str, int] | None:

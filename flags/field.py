@@ -125,6 +125,7 @@ class Flag:
                 "init_checkpoint",
                 "_file_prefix",
                 "pipeline_report",
+                "replay_membership",
                 "out",
             )
         )

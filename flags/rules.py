@@ -182,6 +182,7 @@ ROWS = (
     needs("max_restarts", "local_cluster"),
     *(needs(flag, "elastic") for flag in _OF_ELASTIC),
     needs("join", "job_name=worker"),
+    needs("replay_membership", "elastic"),
     *(never("join", flag, _ASKED) for flag in ("ps_hosts", "controller_host")),
     *(never("elastic", flag, _NEW_GRAPHS) for flag in _FIXED_WORKERS),
     *(needs(flag, "job_name") for flag in _OF_A_TASK),

@@ -203,6 +203,7 @@ _NEEDED = (
     ("--memory_copy_steps=5", "--elastic"),
     ("--join=c:1", "--elastic"),
     ("--join=c:1", "--job_name=worker"),
+    ("--replay_membership=x", "--elastic"),
     ("--save_model_secs=60", "--train_dir"),
     ("--save_model_steps=10", "--train_dir"),
     ("--max_ckpts_to_keep=2", "--train_dir"),

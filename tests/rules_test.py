@@ -33,7 +33,7 @@ OF_LINUX = (
 
 # The folders and files of `towers/`; each imports from earlier ones only.
 FLOORS = """
-    errors layout cluster data checkpoints compute gradients optimizers
+    errors membership_log layout cluster data checkpoints compute gradients optimizers
     variable_update pipelines options graph run_state callbacks evaluation/eval_settings
     planning session evaluation prepared membership run
     choices api verification start data/__main__ models predict command_line train
