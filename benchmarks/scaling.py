@@ -18,8 +18,8 @@ cost ~ towers^p, fitted to the larger half of the numbers of towers; 1 is linear
     python -m benchmarks.scaling --slower=3
 
 instead times four towers of which one waits three times as long as the others: steps of
-equal batches, and of those that `--tower_batch_sizes=auto` measures
-(`benchmarks.lib.unequal_towers`).
+equal batches, of those that `--tower_batch_sizes=auto` measures, and of those that
+`--rebalance` changes to (`benchmarks.lib.unequal_towers`).
 
 With --out=PREFIX, PREFIX.json gets all numbers and PREFIX.png a picture.
 """
@@ -44,6 +44,9 @@ MODES = (
     "replicated:rechd",
 )
 COSTS = ("client", "build", "first")
+
+# What makes batches unequal -> the name of its sizes.
+_SIZES = {"auto": "sizes", "rebalance": "changed"}
 
 Found = dict[str, dict[int, list[dict[str, float]]]]  # mode -> towers -> rounds
 
@@ -107,9 +110,10 @@ def unequal(options: argparse.Namespace) -> tuple[list[dict], list[str]]:
             failures.append(f"[{number}/{options.rounds}] {finished.complaint}")
             continue
         runs.append(json.loads(finished.lines[-1][1]))
-        sizes = ", ".join(map(str, runs[-1]["sizes"]))
-        ratio = ratios.number(runs[-1]["auto"] / runs[-1]["equal"])
-        print(f"[{number}/{options.rounds}] {sizes}: {ratio}", flush=True)
+        for name, chosen in _SIZES.items():
+            sizes = ", ".join(map(str, runs[-1][chosen]))
+            ratio = ratios.number(runs[-1][name] / runs[-1]["equal"])
+            print(f"[{number}/{options.rounds}] {name}, {sizes}: {ratio}", flush=True)
     return runs, failures
 
 
@@ -232,9 +236,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = parse(argv)
     if options.slower:
         rounds, failures = unequal(options)
-        if rounds:
-            spread = ratios.spread(run["auto"] / run["equal"] for run in rounds)
-            print(f"step of unequal / of equal batches: {spread}")
+        for name in _SIZES if rounds else ():
+            spread = ratios.spread(run[name] / run["equal"] for run in rounds)
+            print(f"step with {name} / of equal batches: {spread}")
         print("\n".join(failures))
         return 1 if failures else 0
     try:

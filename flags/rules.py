@@ -97,6 +97,7 @@ _ONE_GRAPH = (
     "num_stages",
     "num_micro_batches",
     "tower_batch_sizes=auto",
+    "rebalance",
 )
 
 # Ends of sentences that several rows share: why two flags exclude each other.
@@ -126,6 +127,8 @@ _ASKED = ", which asks the controller"
 _NEW_GRAPHS = ", as each graph for other workers is one of whole towers that train"
 _OWN_GRAPHS = ", where each client has a graph of its own towers"
 _SCALED_BY_ONE = ", where clients do not share a loss scale"
+_ITS_OWN_GRAPHS = "; each goes on in new graphs of its own"
+_WAIT_INSIDE = ", whose towers wait for one another within a step"
 _IN_ONE_PLACE = ", which puts all variables on one device"
 _NO_EXCHANGE = ", where no gradient leaves its tower"
 
@@ -142,6 +145,7 @@ ROWS = (
     *(never("check_mean", alone, _NO_GRADIENT) for alone in _TRAIN_NOTHING),
     *(never("pipeline_report", alone, _NO_GRADIENT) for alone in _TRAIN_NOTHING),
     *(never("variable_update=auto", alone, _NO_GRADIENT) for alone in _TRAIN_NOTHING),
+    *(never("rebalance", alone, _NO_GRADIENT) for alone in _TRAIN_NOTHING),
     *(never(flag, "input_only", _NO_COMPUTATION) for flag in _OF_NETWORKS),
     *(never(flag, "input_only", _NO_COMPUTATION) for flag in _STAGES),
     needs("freeze_when_forward_only", "forward_only"),
@@ -185,6 +189,7 @@ ROWS = (
     needs("replay_membership", "elastic"),
     *(never("join", flag, _ASKED) for flag in ("ps_hosts", "controller_host")),
     *(never("elastic", flag, _NEW_GRAPHS) for flag in _FIXED_WORKERS),
+    never("elastic", "rebalance", _ITS_OWN_GRAPHS),
     *(needs(flag, "job_name") for flag in _OF_A_TASK),
     never("job_name", "local_cluster", _EVERY_TASK),
     *(never(flag, "local_cluster", _EVERY_TASK) for flag in _OF_A_TASK),
@@ -199,6 +204,7 @@ ROWS = (
     never("gradient_repacking", "agg_small_grads_max_bytes", _PACKS_ALL),
     never("partition_bytes", "variable_placement=one", _IN_ONE_PLACE),
     *(never(norm, "xla_compile", _EACH_COMPILED) for norm in _SYNC),
+    *(never("rebalance", norm, _WAIT_INSIDE) for norm in _SYNC),
     needs("batch_norm=sync_micro_batch", "num_micro_batches", "accumulate_steps"),
     *(never(norm, "accumulate_steps", _ONE_BY_ONE) for norm in _WHOLE_BATCH),
     *(never("accumulate_steps", flag, _ADDS_UP) for flag in _STAGES),
@@ -278,6 +284,8 @@ def _excluded(modes: Mapping[str, ModeFacts]) -> Iterator[Rule]:
         *((norm, apart, _NOT_TOGETHER) for norm in (*_SYNC, _FIRST_AVERAGES)),
         ("steps_per_loop", apart, _NO_STEPS),
         ("tower_batch_sizes", apart, _NOT_TOGETHER),
+        ("rebalance", apart, _NOT_TOGETHER),
+        ("rebalance", alone, _NO_EXCHANGE),
         ("elastic", apart, _NO_STEPS),
         ("elastic", alone, _NO_EXCHANGE),
         *((alone, apart, _NO_STEPS) for alone in _TRAIN_NOTHING),

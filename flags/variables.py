@@ -125,6 +125,13 @@ class VariablesFlags:
         "by the speed of each tower, measured before the first step",
         unset="--batch_size for each",
     )
+    rebalance: int = field(
+        0,
+        "steps over which each tower's time is measured, again and again; where a "
+        "tower stays slower than others, it gets fewer examples per step and they get "
+        "more, for steps at least a tenth shorter; 0 keeps the batch sizes",
+        must=AT_LEAST_0,
+    )
     batch_norm: str = field(
         "micro_batch",
         "examples whose mean and variance batch norm takes: those of a micro-batch (or "

@@ -123,6 +123,15 @@ _EXCLUDED = (
 --tower_batch_sizes=4,4 --nocross_replica_sync
 --replication=between_graph --tower_batch_sizes=auto
 --elastic=true --variable_update=independent
+--elastic=true --rebalance=9
+--rebalance=9 --forward_only
+--rebalance=9 --input_only
+--rebalance=9 --batch_norm=sync
+--rebalance=9 --batch_norm=sync_micro_batch
+--rebalance=9 --variable_update=asynchronous
+--rebalance=9 --nocross_replica_sync
+--rebalance=9 --variable_update=independent
+--replication=between_graph --rebalance=9
 --replication=between_graph --variable_update=replicated
 --replication=between_graph --variable_update=independent
 --replication=between_graph --variable_update=staged

@@ -35,7 +35,7 @@ OF_LINUX = (
 FLOORS = """
     errors membership_log layout cluster data checkpoints compute gradients optimizers
     variable_update pipelines options graph run_state callbacks evaluation/eval_settings
-    planning session evaluation prepared membership run
+    planning session evaluation prepared membership rebalance run
     choices api verification start data/__main__ models predict command_line train
     tf_cnn_benchmarks
     verify

@@ -68,6 +68,7 @@ class TrainGraph(NamedTuple):
     input_wait: WaitReads | None  # how long steps have waited; None if not known
     sync: tf.Operation  # runs after the initializer and a restore
     marks: StepMarks | None  # of an elastic run
+    tower_seconds: tf.Variable | None  # float64 [towers], of all steps together
     clients: SingleClient  # this client, from `between_graph.of`
     options: Options
     examples_per_step: int  # of the towers that step together, of all clients
@@ -118,7 +119,7 @@ def _build(
     model, source: Source, update: Update, *, mode: VariableUpdate, options: Options
 ) -> TrainGraph:
     placement, scaling = mode.placement, options.loss_scaling
-    counters = train_steps.create_counters(placement.counters, marks=options.elastic)
+    counters = train_steps.create_counters(placement, options)
     rate, progress = _rate_and_progress(counters, source, update, mode, options=options)
     scale = LossScale(scaling, placement.master) if scaling else None
     peers = between_graph.of(mode, options.purpose)
@@ -144,8 +145,7 @@ def _build(
     )
     all_steps = builder.steps(towers)
     penalty, total_loss = builder.penalty(all_steps[0].loss)
-    kept = options.kept_batch_sizes(placement.num_towers)
-    held = constants.of(source, placement.master, spec.rows, kept)
+    held = _constants(source, spec, options, placement)
     return TrainGraph(
         graph=v1.get_default_graph(),
         placement=placement,
@@ -170,6 +170,7 @@ def _build(
         input_wait=builder.wait.reads(all_steps) if builder.wait else None,
         sync=_sync(mode),
         marks=counters.marks,
+        tower_seconds=counters.times and counters.times.seconds,
         clients=peers,
         options=options,
         examples_per_step=builder.examples(towers[: len(towers) // len(all_steps)]),
@@ -188,6 +189,14 @@ def _rate_and_progress(
     with tf.device(mode.placement.master), tf.name_scope("learning_rate"):
         epochs = tf.cast(counters.position_before / source.num_examples, tf.float32)
         return update.learning_rate(epochs), tf.minimum(epochs / options.epochs, 1.0)
+
+
+def _constants(
+    source: Source, spec: TowerSpec, options: Options, where: Placement
+) -> dict[str, tf.Variable]:
+    """What checkpoints keep beside the variables; see `checkpoints.constants`."""
+    kept = options.kept_batch_sizes(where.num_towers)
+    return constants.of(source, where.master, spec.rows, kept)
 
 
 def _initializer(mode: VariableUpdate, others: Sequence[tf.Variable]) -> tf.Operation:

@@ -29,6 +29,7 @@ class Options:
       tower_batch_sizes: for each tower of all clients, if they differ; else ().
       keeps_batch_sizes: whether checkpoints have them, so that a resumed run takes the
         same.
+      times_towers: whether the graph adds up how long each tower takes.
       data_format: `NHWC` or `NCHW`.
       dtype: of activations, and of weights in the layers' products.
       seed: of initial values and dropout.
@@ -59,6 +60,7 @@ class Options:
     batch_size: int
     tower_batch_sizes: tuple[int, ...] = ()
     keeps_batch_sizes: bool = False
+    times_towers: bool = False
     data_format: str = "NHWC"
     dtype: tf.DType = tf.float32
     seed: int = 1234
@@ -116,9 +118,16 @@ class Options:
 
     def kept_batch_sizes(self, num_towers: int) -> tuple[int, ...]:
         """The sizes that checkpoints have, one for each tower; () for none."""
-        if not self.keeps_batch_sizes:
-            return ()
+        return self.sizes(num_towers) if self.keeps_batch_sizes else ()
+
+    def sizes(self, num_towers: int) -> tuple[int, ...]:
+        """Examples of each tower, per round of accumulation."""
         return self.tower_batch_sizes or (self.batch_size,) * num_towers
+
+    @property
+    def multiple(self) -> int:
+        """What every batch size is a multiple of: the micro-batches."""
+        return self.pipeline.micro_batches if self.pipeline else 1
 
     def tower_batches(self, num_towers: int) -> tuple[int, ...]:
         """Examples per step of each tower.
@@ -129,7 +138,7 @@ class Options:
         Raises:
           ValueError: there are sizes for another number of towers.
         """
-        sizes = self.tower_batch_sizes or (self.batch_size,) * num_towers
+        sizes = self.sizes(num_towers)
         if len(sizes) != num_towers:
             raise ValueError(
                 f"Options.tower_batch_sizes has {len(sizes)} sizes, and there are "
@@ -156,6 +165,7 @@ def chosen(
     return {
         "batch_size": max(sizes),
         "tower_batch_sizes": tuple(sizes),
+        "times_towers": config.variables.rebalance > 0,
         "variable_update": mode_of(config.variables),
         "data_format": config.model.data_format or (fastest if images else "NHWC"),
         "dtype": dtype,

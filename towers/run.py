@@ -1,6 +1,7 @@
 """A whole run, from its plan: builds the graph, then trains in a session."""
 
 import contextlib
+import dataclasses
 import math
 import signal
 import time
@@ -9,8 +10,9 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+from towers import run_state
 from towers.callbacks import user_callbacks
-from towers.callbacks.base import RunContext, TrainingError
+from towers.callbacks.base import Callback, RunContext, TrainingError
 from towers.callbacks.every import is_due
 from towers.callbacks.stop_on_nan import NanLossError
 from towers.callbacks.user_callbacks import CallbackError
@@ -22,6 +24,8 @@ from towers.evaluation import evaluator
 from towers.membership import Membership
 from towers.planning import Plan
 from towers.prepared import Prepared, prepare
+from towers.rebalance import NewBatchSizesError, Rebalance
+from towers.run_state import RunState
 from towers.session import diagnose, loop, mean_check, tower_speeds
 from towers.session.make_hooks import Attempt, make_hooks
 from towers.session.progress import Console, Progress
@@ -88,7 +92,10 @@ def train(
 
 
 class _Training:
-    """Trains a prepared run in a session, and in another if tasks are lost."""
+    """Trains a prepared run in a session, and in another if tasks are lost.
+
+    So it does when the batch sizes change.
+    """
 
     def __init__(
         self,
@@ -102,6 +109,7 @@ class _Training:
         self._run = run
         self._sessions = sessions
         self._membership = Membership(run.plan, sessions, run.console)
+        self._state: RunState | None = None  # from which the next session goes on
         self._stop = stop
         self._ended = ended
         self._lock = lock
@@ -111,8 +119,13 @@ class _Training:
         begun = time.monotonic()
         if plan := self._membership.plan(self._run.plan):
             self._run = prepare(plan, self._run.console, self._lock, again=True)
+        self._run.console("Initializing graph")
         try:
-            return self._train()
+            while True:
+                try:
+                    return self._train()
+                except NewBatchSizesError as change:
+                    self._take_sizes(change)
         except (NanLossError, checkpoint.NotFiniteError) as error:
             diagnosis = diagnose.diagnose_failure(
                 self._run,
@@ -127,10 +140,20 @@ class _Training:
             error.args = ("; ".join([diagnosis.sentence, *parts]),)
             raise
 
+    def _take_sizes(self, change: NewBatchSizesError) -> None:
+        """Makes the graph of other batch sizes for the next session."""
+        console, plan = self._run.console, self._run.plan
+        console(str(change))
+        options = dataclasses.replace(plan.options, tower_batch_sizes=change.sizes)
+        plan = dataclasses.replace(plan, options=options)
+        self._run = prepare(plan, console, self._lock, again=True)
+        self._state = change.state
+
     def _train(self) -> int:
-        run, stop = self._run, self._stop
-        run.console("Initializing graph")
+        run, stop, goes_on = self._run, self._stop, self._state is not None
         config = session_config(run.plan.placement, run.plan.config.devices)
+        # The iterators of a graph for other batch sizes have other shapes.
+        config.isolate_session_state = run.plan.options.times_towers
         if run.plan.config.variables.check_mean:
             mean_check.check(
                 run.plan.options, run.plan.placement, config, self._sessions
@@ -159,16 +182,21 @@ class _Training:
             with _under_way(run), kept, run.built.graph.as_default():
                 for callback in run.callbacks:
                     callback.start(session)
-                over = self._was_over(session, begin, evaluate)
+                over = not goes_on and self._was_over(session, begin, evaluate)
                 until = begin if over else last_step
                 if begin < until:  # a note on how an earlier run ended is out of date
                     run_status.clear(run.plan.config.output.train_dir)
                 around = [progress, *around, stop, *self._membership.hooks(run)]
+                around += _rebalancing(run, begin, until)
                 step = self._steps(session, around, until)
                 return self._end(session, step, last_step, progress)
 
     def _restore(self, session: v1.Session) -> None:
         path = self._run.checkpoints and self._run.checkpoints.restore(session)
+        state, self._state = self._state, None
+        if state:
+            run_state.load(self._run.built, session, state)
+            return
         if self._membership.load(self._run.built, session):
             return
         if path:
@@ -283,6 +311,13 @@ def _under_way(run: Prepared) -> Iterator[None]:
         raise
     except ValueError as error:
         raise TrainingError.of(error) from error
+
+
+def _rebalancing(run: Prepared, begin: int, last_step: int) -> list[Callback]:
+    """What changes batch sizes; last, as it may end the session."""
+    steps = run.plan.config.variables.rebalance
+    every = {"steps": steps, "begin": begin, "last_step": last_step}
+    return [Rebalance(run.built, **every)] if steps else []
 
 
 def _last_step(run: Prepared, session: v1.Session, begin: int) -> int:

@@ -1,7 +1,8 @@
 """The state of a run as values: what a checkpoint holds, but in this process's memory.
 
 An elastic run reads it in the session that has lost a worker, in a call that reaches
-only tasks that live, and loads it in the next session as it would a checkpoint.
+only tasks that live, and loads it in the next session as it would a checkpoint.  So
+does a run whose batch sizes change.
 """
 
 import functools
@@ -37,13 +38,13 @@ def read(train: TrainGraph, session: v1.Session) -> RunState | None:
     """Reads the state between two steps.
 
     Args:
-      train: the graph, of an elastic run.
-      session: on it; a call of it may have failed, or may hang.
+      train: the graph.
+      session: on it; if the run is elastic, a call may have failed, or may hang.
 
     Returns:
       the state; None if a task that holds a part of it is lost, or a step is half done.
     """
-    assert train.marks is not None
+    marks = train.marks
     copies = max([1, *map(len, train.mode.replicas.values())])
     for copy in range(copies):  # that of another tower, if the first one is lost
         replica = functools.partial(_replica, train, copy)
@@ -51,9 +52,9 @@ def read(train: TrainGraph, session: v1.Session) -> RunState | None:
             name: parts.apply(replica, variable)
             for name, variable in train.saved.items()
         }
-        done = _fetched(session, train.marks.done)
+        done = _fetched(session, marks.done) if marks else 0
         values = _fetched(session, fetches)
-        begun = _fetched(session, train.marks.begun)
+        begun = _fetched(session, marks.begun) if marks else 0
         if done is None or begun is None or done != begun:
             return None
         if values is not None:

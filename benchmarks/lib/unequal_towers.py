@@ -5,8 +5,9 @@
 Every tower waits for a time in proportion to its batch, without using a core, the last
 one several times as long.  Prints one line of JSON:
 
-    sizes        batch sizes by `--tower_batch_sizes=auto`
-    equal, auto  median seconds per step with equal batches, and with these
+    equal              median seconds per step with equal batches
+    sizes, auto        batch sizes by `--tower_batch_sizes=auto`, and the seconds then
+    changed, rebalance the same with the sizes that `--rebalance` changes to
 """
 
 import argparse
@@ -25,16 +26,18 @@ import tensorflow as tf
 from benchmarks.lib.options import above_0, parser_for, positive
 from flags import config
 from models.model import Images, Model, Recipe, Schedule
-from towers import planning
-from towers.cluster.sessions import Local
+from towers import graph, planning
+from towers.cluster.sessions import Local, session_config
 from towers.data.source import Batch, Feed, Groups, sizes_of
-from towers.session import tower_speeds, tune
+from towers.rebalance import NewBatchSizesError, Rebalance
+from towers.session import loop, tower_speeds, tune
 from towers.session.progress import Console
 from towers.session.stop import StopOnSignal
 
 v1 = tf.compat.v1
 
 _SHAPE = (1, 1, 1)
+_INTERVAL, _LAST = 4, 100  # steps of `--rebalance`, and at most
 
 
 class RowSource:
@@ -127,18 +130,45 @@ def plan(towers: int, batch_size: int, seconds: float, slower: float) -> plannin
     return dataclasses.replace(run, placement=where)
 
 
+def rebalanced(equal: planning.Plan) -> planning.Plan:
+    """The plan with the sizes that `--rebalance` changes to, after steps with others.
+
+    Args:
+      equal: the plan before.
+    """
+    options = dataclasses.replace(equal.options, times_towers=True)
+    built = graph.build(**dataclasses.replace(equal, options=options).parts)
+    watch = Rebalance(built, steps=_INTERVAL, begin=0, last_step=_LAST)
+    config = session_config(equal.placement, equal.config.devices)
+    sizes = options.sizes(equal.placement.num_towers)
+    with v1.Session(graph=built.graph, config=config) as session:
+        loop.start(built, session, lambda session: None)
+        try:
+            loop.run(built, session, [watch], last_step=_LAST)
+        except NewBatchSizesError as change:
+            sizes = change.sizes
+    options = dataclasses.replace(equal.options, tower_batch_sizes=sizes)
+    return dataclasses.replace(equal, options=options)
+
+
 def measure(options: argparse.Namespace) -> dict[str, Any]:
-    """Times steps of equal batches, and of those that `auto` chooses."""
+    """Times steps of equal batches, and of those that the two flags choose."""
     count = options.num_towers
     equal = plan(count, options.batch_size, options.wait, options.slower)
     with open(os.devnull, "w", encoding="utf-8") as nowhere:
         console = Console(nowhere)
         auto = tower_speeds.settled(equal, console, Local(), StopOnSignal())
+    changed = rebalanced(equal)
+    ways = {"equal": equal, "auto": auto, "rebalance": changed}
     seconds = {
         name: statistics.median(tune.measure(way, tune.DEFAULT))
-        for name, way in (("equal", equal), ("auto", auto))
+        for name, way in ways.items()
     }
-    return {"sizes": auto.options.tower_batches(count), **seconds}
+    sizes = {
+        "sizes": auto.options.sizes(count),
+        "changed": changed.options.sizes(count),
+    }
+    return {**sizes, **seconds}
 
 
 def main(argv: Sequence[str] | None = None) -> int:

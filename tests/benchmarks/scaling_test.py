@@ -18,6 +18,7 @@ def _run(command, **options) -> process.Finished:
     flags = dict(a[2:].split("=") for a in command.argv if a.startswith("--"))
     if "slower" in flags:
         numbers = {"sizes": [12, 12, 12, 4], "equal": 0.3, "auto": 0.12}
+        numbers |= {"changed": [13, 13, 13, 1], "rebalance": 0.13}
         return process.Finished(0, [(1.0, json.dumps(numbers))], 1.0)
     if "mode" not in flags:  # it asks for the versions of packages
         return process.Finished(0, [(1.0, "{}")], 1.0)
@@ -60,8 +61,10 @@ class ScalingTest(parameterized.TestCase):
     def test_a_slow_tower(self):
         status, text = _main("--slower=3", "--rounds=2")
         self.assertEqual(status, 0)
-        self.assertIn("[2/2] 12, 12, 12, 4: 0.400\n", text)
-        self.assertIn("step of unequal / of equal batches: 0.400", text)
+        self.assertIn("[2/2] auto, 12, 12, 12, 4: 0.400\n", text)
+        self.assertIn("[2/2] rebalance, 13, 13, 13, 1: 0.433\n", text)
+        self.assertIn("step with auto / of equal batches: 0.400", text)
+        self.assertIn("step with rebalance / of equal batches: 0.433", text)
 
     def test_a_failure_is_named_and_stops_nothing(self):
         modes = "--modes replicated:tree replicated:xring --towers 2 --rounds 1"

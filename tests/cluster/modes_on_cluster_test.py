@@ -64,7 +64,7 @@ from tests import (
     stateful_models,
     trainer,
 )
-from towers import graph
+from towers import graph, run_state
 from towers.callbacks.base import NEVER, Callback
 from towers.layout import cluster_spec, placement
 from towers.session import device_loop, loop
@@ -149,6 +149,20 @@ trainer.assert_same_bits(one, many)
 assert len(looped) == 9 and losses == looped, (losses, looped)
 found["looped"] = len(looped)
 
+# Other batch sizes in the middle.
+state, config.isolate_session_state = None, True
+for sizes, last_step in (((4, 4, 4, 4), 1), ((7, 1, 2, 6), steps)):
+    train = built(where, "dense", tower_batch_sizes=sizes, times_towers=True)
+    with v1.Session(target, graph=train.graph, config=config) as session:
+        loop.start(train, session,
+                   lambda session: state and run_state.load(train, session, state))
+        loop.run(train, session, [], last_step=last_step)
+        state = run_state.read(train, session)
+        seconds = session.run(train.tower_seconds)
+found["resized"] = [
+    trainer.difference(trained_here("dense", "{}"), state.values), seconds.tolist()]
+config.isolate_session_state = False
+
 # Each tower at its own pace.
 train = built(where, "dense", variable_update="asynchronous",
               exchange=dict(max_staleness=2))
@@ -182,6 +196,12 @@ class TasksTogetherTest(parameterized.TestCase):
 
     def test_many_steps_in_one_call_are_the_same_steps(self):
         self.assertEqual(self.found["looped"], 9)
+
+    def test_other_batch_sizes_take_the_same_steps(self):
+        difference, seconds = self.found["resized"]
+        self.assertLess(difference, 1e-5)
+        self.assertLen(seconds, 4)
+        self.assertGreater(min(seconds), 0)
 
     def test_towers_that_do_not_wait(self):
         step, position, counted, stalest = self.found["asynchronous"]

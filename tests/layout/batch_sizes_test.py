@@ -54,3 +54,9 @@ class OfTowersTest(parameterized.TestCase):
     def test_one_for_each_tower(self, num_towers, words):
         with self.assertRaisesRegex(ValueError, words):
             batch_sizes.of_towers(config.make(tower_batch_sizes="48,16"), 8, num_towers)
+
+    def test_one_tower_has_no_other_to_take_from(self):
+        settings = config.make(rebalance=9)
+        with self.assertRaisesRegex(ValueError, "rebalance=9: is about several towers"):
+            batch_sizes.of_towers(settings, 8, 1)
+        self.assertEqual(batch_sizes.of_towers(settings, 8, 1, trains=False), (8,))

@@ -3,9 +3,11 @@
 import tensorflow as tf
 from absl.testing import parameterized
 
-from tests import stateful_models, trainer
+from tests import embedding_models, stateful_models, trainer
 from towers import graph
+from towers.layout.shards import Shards
 from towers.layout.stages import Pipeline
+from towers.optimizers.loss_scale import LossScaling
 from towers.verification.cases import SPECS
 
 _SIZES = (6, 1, 3, 2)
@@ -81,6 +83,20 @@ class ExactTest(tf.test.TestCase, parameterized.TestCase):
 
     def test_one_at_a_time(self):
         self._check(at_a_time=1)
+
+    @parameterized.parameters((Shards(2),), (Shards(1, 2),))
+    def test_shards(self, shards):
+        data = {"source": embedding_models.tokens()}
+        self._check((6, 2), embedding_models.untied(), data, shards=shards, **data)
+
+    def test_a_scaled_loss(self):
+        scaled = {"loss_scaling": LossScaling(initial=1024.0, grow_every=2)}
+        self._check(reference=scaled, **scaled)
+
+    def test_steps_inside_the_graph(self):
+        training = trainer.Trainer(towers=4, tower_batch_sizes=_SIZES)
+        training.add_loop().start().run([], 4, steps_per_loop=4)
+        trainer.assert_same_bits(_trained(_SIZES), training.values())
 
     def test_class_weights(self):
         weights = {"class_weight": (1.0, 0.0, 2.0, 3.0, 1.0)}

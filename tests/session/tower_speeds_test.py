@@ -53,6 +53,12 @@ class SettledTest(tf.test.TestCase, parameterized.TestCase):
         plan = _plan(tower_batch_sizes=None)
         self.assertIs(_settled(plan, None), plan)
 
+    def test_batches_that_may_change_are_kept_and_their_towers_timed(self):
+        plan = _settled(_plan(tower_batch_sizes=None, rebalance=5), None)
+        self.assertEqual(plan.options.kept_batch_sizes(4), (10,) * 4)
+        self.assertTrue(plan.options.times_towers)
+        self.assertEqual(plan.placement.at_a_time, 0)
+
     def test_a_resumed_run_takes_the_sizes_of_its_checkpoint(self):
         directory = self.create_tempdir().full_path
         length = {"train_dir": directory, "num_warmup_batches": 1, "num_batches": 1}
@@ -60,6 +66,10 @@ class SettledTest(tf.test.TestCase, parameterized.TestCase):
         run.train(plan, Console(open(os.devnull, "w")))
         again = _settled(_plan(**length), None)
         self.assertEqual(again.options, plan.options)
+        may_change = _plan(**length, tower_batch_sizes=None, rebalance=5)
+        self.assertEqual(_settled(may_change, None).options.sizes(4), (12, 12, 12, 4))
+        cut = _plan(**length, num_micro_batches=5, partition="params")
+        self.assertEqual(_settled(cut, (1, 1, 1, 1)).options.sizes(4), (10,) * 4)
         # Of another global batch, and of another number of towers.
         more = _settled(_plan(**length, batch_size=20), (1, 1, 1, 1))
         self.assertEqual(more.options.tower_batches(4), (20, 20, 20, 20))

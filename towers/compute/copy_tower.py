@@ -76,16 +76,22 @@ def in_turn(
     return [tower._replace(index=index) for index, tower in enumerate(towers)]
 
 
-def _begin_after(tower: Tower, scope: str, site: Site) -> None:
-    """Makes the inputs of the tower at a site wait for the end of another tower."""
+def end_of(tower: Tower, name: str) -> tf.Operation:
+    """An operation that runs once a tower has its loss and its gradients."""
     gradients = []
     for gradient in tower.gradients:
         if isinstance(gradient, Factors):
             gradients += [gradient.left, gradient.right]
         elif gradient is not None:
             gradients.append(gradient)
-    with v1.name_scope(None), tf.device(tower.device):
-        end = tf.group(tower.loss, *gradients, name=f"{scope}/end")
+    with tf.device(tower.device):
+        return tf.group(tower.loss, *gradients, name=name)
+
+
+def _begin_after(tower: Tower, scope: str, site: Site) -> None:
+    """Makes the inputs of the tower at a site wait for the end of another tower."""
+    with v1.name_scope(None):
+        end = end_of(tower, f"{scope}/end")
     names, inputs = zip(*site.inputs.items())
     with v1.name_scope(None), tf.device(site.device), tf.control_dependencies([end]):
         held = tf.raw_ops.IdentityN(input=inputs, name=f"{site.scope}/begin")

@@ -22,9 +22,13 @@ def of_towers(
         then have the mean size.
 
     Raises:
-      ValueError: there are more or fewer sizes than towers that train.
+      ValueError: there are more or fewer sizes than towers that train, or one tower
+        that is to be rebalanced.
     """
-    text = config.variables.tower_batch_sizes
+    text, rebalance = config.variables.tower_batch_sizes, config.variables.rebalance
+    if trains and rebalance and num_towers == 1:
+        words = "is about several towers, and there is 1"
+        raise wrong_setting("rebalance", rebalance, words, "leave it out")
     sizes = batch_sizes.parse(text)
     if sizes and len(sizes) != num_towers and not trains:
         return (sum(sizes) // len(sizes),) * num_towers

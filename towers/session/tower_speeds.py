@@ -3,8 +3,9 @@
 Before the first step every tower computes some equal batches alone, and the time of its
 loss and gradients is taken.  So no profiler runs, and no step of the training waits.
 Each tower reads the same batch again and again, so the input does not count, nor does
-the reduction.  The sizes then stay, and are in the checkpoints: a resumed run with as
-many towers and the same global batch uses them again.
+the reduction.  The sizes then stay, unless `--rebalance` changes them, and are in the
+checkpoints: a resumed run with as many towers and the same global batch uses them
+again.
 """
 
 import dataclasses
@@ -52,6 +53,7 @@ def measure(plan: Plan, sessions: Sessions, stop: Stop) -> list[float]:
     built = graph.build(**parts)
     ends = [_end(built, tower) for tower in built.towers]
     config = session_config(plan.placement, plan.config.devices)
+    config.isolate_session_state = True  # the iterators of the run have other shapes
     seconds: list[float] = []
 
     def attempt() -> int:
@@ -122,10 +124,10 @@ def settled(
     *,
     measured: Measure = measure,
 ) -> Plan:
-    """The plan of a run, with batch sizes in place of `auto`.
+    """The plan of a run, with batch sizes in place of `auto`, or as a run kept them.
 
     Args:
-      plan: of the run, with equal batches.
+      plan: of the run; with `auto`, of equal batches.
       console: takes lines for the user.
       sessions: opens sessions.
       stop: set by signals.
@@ -134,24 +136,30 @@ def settled(
     Raises:
       ValueError: the model and the data do not fit.
     """
-    number, options = plan.placement.num_towers, plan.options
-    if plan.config.variables.tower_batch_sizes != AUTO or options.keeps_batch_sizes:
+    flags, options, where = plan.config.variables, plan.options, plan.placement
+    auto = flags.tower_batch_sizes == AUTO
+    if not (auto or flags.rebalance) or options.keeps_batch_sizes:
         return plan
+    here, multiple = options.sizes(where.num_towers), options.multiple
     directory = plan.config.output.train_dir
     path = directory and checkpoint.latest(directory)
     sizes = constants.batch_sizes(path) if path else ()
-    examples = options.batch_size * number
-    where = f"as in {path}"
-    if len(sizes) != number or sum(sizes) != examples:
-        console("Timing each tower, to divide the batch among them")
-        seconds = measured(plan, sessions, stop)
-        multiple = options.pipeline.micro_batches if options.pipeline else 1
-        sizes = batch_sizes.divide(examples, speeds(seconds), multiple=multiple)
-        times = ", ".join(f"{1e3 * s:.1f}" for s in seconds)
-        where = f"as {options.batch_size} took {times} ms"
-    text = ",".join(map(str, sizes))
-    console(f"Batch sizes: --tower_batch_sizes={text}, {where}")
+    like = (len(sizes), sum(sizes)) == (len(here), sum(here))
+    why = f"as in {path}"
+    if not like or any(size % multiple for size in sizes):
+        sizes = here
+        if auto:
+            console("Timing each tower, to divide the batch among them")
+            seconds = measured(plan, sessions, stop)
+            sizes = batch_sizes.divide(sum(here), speeds(seconds), multiple=multiple)
+            times = ", ".join(f"{1e3 * s:.1f}" for s in seconds)
+            why = f"as {options.batch_size} took {times} ms"
+    if auto or sizes != here:
+        text = ",".join(map(str, sizes))
+        console(f"Batch sizes: --tower_batch_sizes={text}, {why}")
     options = dataclasses.replace(
         options, tower_batch_sizes=sizes, keeps_batch_sizes=True
     )
-    return dataclasses.replace(plan, options=options)
+    if flags.rebalance:  # no tower's time has that of another in it
+        where = dataclasses.replace(where, at_a_time=0)
+    return dataclasses.replace(plan, options=options, placement=where)

@@ -22,10 +22,12 @@ from towers.data.source import Feed, divisor, refilled
 from towers.gradients import sparse, transfer
 from towers.layout import graph_names, parts
 from towers.layout.graph_names import REDUCTION
+from towers.layout.placement import Placement
 from towers.optimizers.loss_scale import LossScale
 from towers.optimizers.optimizer import Update
 from towers.variable_update.base import VariableUpdate
 from towers.variable_update.step_marks import StepMarks
+from towers.variable_update.tower_times import TowerTimes
 
 v1 = tf.compat.v1
 
@@ -38,10 +40,12 @@ class Counters(NamedTuple):
     position_before: tf.Tensor  # int64 scalar, its value before the step
     order: tf.Tensor  # int64 scalar, version of the order of examples
     marks: StepMarks | None = None  # of an elastic run
+    times: TowerTimes | None = None  # if towers are timed
 
 
-def create_counters(device: str, *, marks: bool = False) -> Counters:
-    """Creates the counters on a device, with marks if they are asked for."""
+def create_counters(where: Placement, options: Any) -> Counters:
+    """Creates the counters, with marks and times if the graph's `Options` ask so."""
+    device = where.counters
     with tf.device(device):
         with graph_names.variable_scope():
             position, version = (
@@ -52,8 +56,9 @@ def create_counters(device: str, *, marks: bool = False) -> Counters:
         with v1.name_scope(graph_names.READ):
             before = position.read_value()
             order_version = version.read_value()
-    counts = StepMarks(device) if marks else None
-    return Counters(global_step, position, before, order_version, counts)
+    marks = StepMarks(device) if options.elastic else None
+    times = TowerTimes(where.num_towers, device) if options.times_towers else None
+    return Counters(global_step, position, before, order_version, marks, times)
 
 
 class TowerSums(NamedTuple):
@@ -198,6 +203,8 @@ class StepBuilder:
         waits, damaged, indices = [], None, [tower.index for tower in group]
         if self.wait and self.feed.waits:
             waits = self.wait.of_batches(indices)
+        if self.counters.times:
+            waits.append(self.counters.times.add(group))
         if self._damage:
             damaged = self._damage.of_batches(indices)
         sums = TowerSums(gradients, statistics, loss, metrics, weight, damaged)
@@ -237,8 +244,9 @@ class StepBuilder:
     @property
     def unsaved(self) -> list[tf.Variable]:
         """Variables that are in no checkpoint, to be initialized with the others."""
-        waited, marks = [self.wait.seconds] if self.wait else [], self.counters.marks
-        return waited + ([marks.begun, marks.done] if marks else [])
+        marks, times = self.counters.marks, self.counters.times
+        seconds = [added.seconds for added in (self.wait, times) if added]
+        return seconds + ([marks.begun, marks.done] if marks else [])
 
     def _changes(
         self, gradients: Sequence[list[Gradient]], statistics: Sequence[tf.Tensor]

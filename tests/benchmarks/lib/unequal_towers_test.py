@@ -14,10 +14,11 @@ class UnequalTowersTest(absltest.TestCase):
         options = argparse.Namespace(num_towers=4, slower=3, wait=0.01, batch_size=10)
         with mock.patch.object(tune, "STEPS", 6):
             numbers = unequal_towers.measure(options)
-        *fast, slow = numbers["sizes"]
-        self.assertEqual(sum(numbers["sizes"]), 40)
-        self.assertLess(slow, min(fast) / 2)
         self.assertGreater(numbers["equal"], 0.3)
-        # In units of the wait for one example; seconds would depend on the machine.
-        self.assertLess(max(*fast, 3 * slow), 0.6 * 3 * 10)
-        self.assertGreater(numbers["auto"], max(*fast, 3 * slow) * 0.01)
+        for name, sizes in (("auto", "sizes"), ("rebalance", "changed")):
+            *fast, slow = numbers[sizes]
+            self.assertEqual(sum(numbers[sizes]), 40)
+            self.assertLess(slow, min(fast) / 2)
+            # In units of the wait for one example; seconds would depend on the machine.
+            self.assertLess(max(*fast, 3 * slow), 0.6 * 3 * 10)
+            self.assertGreater(numbers[name], max(*fast, 3 * slow) * 0.01)
