@@ -7,6 +7,12 @@ machines of the Ray cluster.  SIGTERM or Ctrl-C saves a checkpoint and ends all 
 If an actor dies, Ray starts it again, on another machine if its own is lost; training
 then continues from the last checkpoint.  So `--train_dir` must be on a disk that the
 machines share.
+
+    python deploy/ray_cluster.py --tasks=ps:1,worker:2 --max_workers=8 -- --elastic ...
+
+The run begins with two workers.  Ray is asked for each of the other six alone, so they
+join as there is room for them, as when its autoscaler adds machines.  A worker that is
+lost does not stop the others.
 """
 
 import argparse
@@ -40,9 +46,12 @@ def main() -> int:
     parser.add_argument("--cpus_per_task", default=1.0, type=float)
     parser.add_argument("--gpus_per_worker", default=0.0, type=float)
     parser.add_argument("--max_restarts", default=3, type=int, help="of each task")
+    parser.add_argument("--max_workers", type=int, help="of an elastic run")
     parser.add_argument("--strategy", default="SPREAD", help="of the placement group")
     parser.add_argument("flags", nargs="*", help="of towers.train, after --")
     given = parser.parse_args()
+    if given.max_workers and not remote_driver.is_elastic(given.flags):
+        parser.error("--max_workers needs --elastic among the flags of towers.train")
 
     ray.init(address=given.address or "auto")
     driver = remote_driver.Driver(
@@ -50,6 +59,7 @@ def main() -> int:
         given.flags,
         host=ray.util.get_node_ip_address(),
         max_restarts=given.max_restarts,
+        max_workers=given.max_workers,
     )
     wanted = [
         {"CPU": given.cpus_per_task}
@@ -57,16 +67,19 @@ def main() -> int:
         for job, _ in driver.names
     ]
     bundles = [{name: n for name, n in each.items() if n} for each in wanted]
-    group = placement_group(bundles, strategy=given.strategy)
+    most = given.max_workers or 0
+    at_once = len(bundles) - max(0, most - given.tasks["worker"])
+    group = placement_group(bundles[:at_once], strategy=given.strategy)
     runs = []
     for rank, (job, index) in enumerate(driver.names):
+        where = PlacementGroupSchedulingStrategy(group, rank)
         actor = ray.remote(Task).options(
             name=f"{job} {index}",
             num_cpus=given.cpus_per_task,
             num_gpus=bundles[rank].get("GPU", 0),
             max_restarts=given.max_restarts,
             max_task_retries=given.max_restarts,
-            scheduling_strategy=PlacementGroupSchedulingStrategy(group, rank),
+            scheduling_strategy=where if rank < at_once else "DEFAULT",
         )
         runs.append(actor.remote().run.remote(driver.invitation, rank))
 
@@ -77,7 +90,9 @@ def main() -> int:
             try:
                 ray.get(run)
             except ray.exceptions.RayError as error:
-                job, index = driver.names[runs.index(run)]
+                if (rank := runs.index(run)) not in driver.needed:
+                    continue
+                job, index = driver.names[rank]
                 return f"{job} {index} is lost for good: {str(error).splitlines()[0]}"
         return ""
 

@@ -4,6 +4,12 @@
 # A worker on each node, and on the first node the ps and the controller, too.  PYTHON is
 # the interpreter if it is not `python`; sbatch passes it on.
 #
+# sbatch --no-kill deploy/slurm.sh --elastic ...
+# sbatch --nodes=1 --array=1-4 deploy/slurm.sh --elastic --join=FIRST_NODE:2222 ...
+#
+# An elastic run, which goes on if a node is lost, but the first.  Jobs of a worker each,
+# which joins that run; a job that ends lets its worker leave.
+#
 # The nodes' ports 2222 to 2224 must be reachable from nowhere else (see
 # deploy/README.md), nor by other users' jobs on the nodes: each is the job's alone.
 #SBATCH --job-name=towers
@@ -24,9 +30,17 @@ set -euo pipefail
 mapfile -t nodes < <(scontrol show hostnames "$SLURM_JOB_NODELIST")
 [ "${#nodes[@]}" -gt 0 ] || { echo "error: scontrol names no nodes" >&2; exit 2; }
 
-job=controller
-case " $* " in *=between_graph*) job=worker ;; esac # worker 0 is the chief
-flags=(--ps_hosts="${nodes[0]}:2223" --worker_hosts="$(IFS=,; echo "${nodes[*]/%/:2224}")")
+job=controller joins=
+case " $* " in
+*" --join="*) job=worker joins=1 ;; # it is the only task of this job
+*=between_graph*) job=worker ;; # worker 0 is the chief
+esac
+if [ "$joins" ] && [ "${#nodes[@]}" -gt 1 ]; then
+  echo "error: --join: a job that joins has one node; give sbatch --nodes=1 --array=1-N" >&2
+  exit 2
+fi
+flags=(--worker_hosts="$(IFS=,; echo "${nodes[*]/%/:2224}")")
+[ "$joins" ] || flags+=(--ps_hosts="${nodes[0]}:2223")
 [ "$job" = worker ] || flags+=(--controller_host="${nodes[0]}:2222")
 if [ "${SLURM_GPUS_ON_NODE:-}" ]; then
   flags+=(--device=gpu --num_gpus="$SLURM_GPUS_ON_NODE")
@@ -61,7 +75,7 @@ serve() { # job, index, node
     echo "$1 $2 on $3 ended with status $status; it is started again" >&2
   done
 }
-serve ps 0 "${nodes[0]}" &
+[ "$joins" ] || serve ps 0 "${nodes[0]}" &
 for i in "${!nodes[@]}"; do
   [ "$job $i" = "worker 0" ] || serve worker "$i" "${nodes[i]}" &
 done

@@ -8,18 +8,28 @@ program saves a checkpoint and ends all tasks.
 If an executor dies, the whole stage runs again, on other executors if it must; training
 then continues from the last checkpoint.  So `--train_dir` must be on a disk
 that the machines share.
+
+    spark-submit --conf spark.dynamicAllocation.enabled=true \\
+        deploy/spark_cluster.py --tasks=ps:1,worker:2 --max_workers=8 -- --elastic ...
+
+A barrier stage neither grows nor loses a task.  So each task of an elastic run is a job
+of its own: workers join as Spark has executors for them, up to eight here, and one that
+is lost does not stop the others.
 """
 
 import argparse
 import sys
 import threading
+import time
 from collections.abc import Iterator
 
-from pyspark import BarrierTaskContext
+from pyspark import TaskContext
 from pyspark.sql import SparkSession
 
 from flags.cluster import parse_tasks
 from towers.cluster import remote_driver, remote_task
+
+_END_SECONDS = 10.0  # for the stages to end after the run
 
 
 def main() -> int:
@@ -27,8 +37,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--tasks", default="ps:1,worker:2", type=parse_tasks)
     parser.add_argument("--max_restarts", default=3, type=int, help="of each task")
+    parser.add_argument("--max_workers", type=int, help="of an elastic run")
     parser.add_argument("flags", nargs="*", help="of towers.train, after --")
     given = parser.parse_args()
+    elastic = remote_driver.is_elastic(given.flags)
+    if given.max_workers and not elastic:
+        parser.error("--max_workers needs --elastic among the flags of towers.train")
 
     context = SparkSession.builder.appName("towers").getOrCreate().sparkContext
     driver = remote_driver.Driver(
@@ -36,38 +50,44 @@ def main() -> int:
         given.flags,
         host=context.getConf().get("spark.driver.host", "127.0.0.1"),
         max_restarts=given.max_restarts,
+        max_workers=given.max_workers,
     )
     invitation, count = driver.invitation, len(driver.names)
 
     def run(ranks: Iterator[int]) -> Iterator[int]:
         """Runs the task of a rank, on an executor."""
         (rank,) = ranks
-        gpu = BarrierTaskContext.get().resources().get("gpu")
-        gpus = ",".join(gpu.addresses) if gpu else ""
-        host = BarrierTaskContext.get().getTaskInfos()[rank].address.split(":")[0]
-        yield remote_task.run(invitation, rank, host=host, gpus=gpus)
+        gpu = TaskContext.get().resources().get("gpu")
+        yield remote_task.run(
+            invitation, rank, gpus=",".join(gpu.addresses) if gpu else ""
+        )
 
-    failures: list[str] = []
+    lost_for_good: list[str] = []
 
-    def submit() -> None:
-        """Runs the stage; again if it fails, as Spark does not repeat a last stage."""
-        while len(failures) <= given.max_restarts:
-            stage = context.parallelize(range(count), count).barrier()
+    def submit(ranks: list[int]) -> None:
+        """Runs a stage; again if it fails, as Spark does not repeat a last stage."""
+        failure = ""
+        for _ in range(given.max_restarts + 1):
+            stage = context.parallelize(ranks, len(ranks))
+            stage = stage if elastic else stage.barrier()
             try:
                 stage.mapPartitions(run).collect()
                 return
             except Exception as error:  # of the engine
-                failures.append(str(error).splitlines()[0])
+                failure = str(error).splitlines()[0]
+        if not driver.needed.isdisjoint(ranks):
+            lost_for_good.append(f"Spark ended the stage each time: {failure}")
 
-    def lost() -> str:
-        """Why the stage will not run again."""
-        over = len(failures) > given.max_restarts
-        return f"Spark ended the stage each time: {failures[-1]}" if over else ""
-
-    stage = threading.Thread(target=submit, daemon=True)
-    stage.start()
-    status = driver.run(lost)
-    stage.join(10.0)
+    stages = [[rank] for rank in range(count)] if elastic else [[*range(count)]]
+    threads = [
+        threading.Thread(target=submit, args=[ranks], daemon=True) for ranks in stages
+    ]
+    for thread in threads:
+        thread.start()
+    status = driver.run(lambda: "".join(lost_for_good[:1]))
+    until = time.monotonic() + _END_SECONDS
+    for thread in threads:  # those of workers without an executor do not end
+        thread.join(max(0.0, until - time.monotonic()))
     context.stop()
     return status
 

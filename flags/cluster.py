@@ -5,9 +5,11 @@ The variable `TF_CONFIG`, as Kubernetes' TFJob writes it, can replace the first 
 
 import dataclasses
 import re
-from typing import ClassVar
+from collections.abc import Iterator, Mapping
+from typing import Any, ClassVar
 
 from flags.field import AT_LEAST_0, AT_LEAST_1, field
+from flags.problem import Problem
 
 JOBS = ("ps", "worker", "controller", "chief", "evaluator")
 
@@ -143,3 +145,41 @@ def parse_tasks(text: str) -> dict[str, int]:
     if not tasks.get("worker"):
         raise ValueError("needs a worker, as in ps:1,worker:1")
     return {job: count for job, count in tasks.items() if count}
+
+
+def problems(flags: Mapping[str, Any]) -> Iterator[Problem]:
+    """Which tasks there are, and which of them this is.
+
+    Args:
+      flags: those that are given.
+    """
+    if "local_cluster" in flags:
+        try:
+            parse_tasks(flags["local_cluster"])
+        except ValueError as error:
+            yield Problem("local_cluster", flags["local_cluster"], str(error))
+    elif "job_name" in flags:
+        yield from _task(flags)
+    least, most = flags.get("min_workers", 1), flags.get("max_workers")
+    if most and least > most:
+        yield Problem("min_workers", least, f"is above `max_workers={most}`")
+
+
+def _task(flags: Mapping[str, Any]) -> Iterator[Problem]:
+    """The flags that a task of a job needs, and whether its index is one of the job."""
+    job = flags["job_name"]
+    if "join" in flags:
+        return
+    hosts = {"ps": "ps_hosts", "worker": "worker_hosts"}.get(job, "controller_host")
+    needed = {"worker_hosts", hosts} if job != "evaluator" else {"train_dir"}
+    if "max_workers" in flags and job != "worker":  # all workers may join
+        needed.discard("worker_hosts")
+    for name in sorted(needed):
+        if name not in flags:
+            yield Problem("job_name", job, f"needs `{name}`")
+    index = flags.get("task_index", 0)
+    count = len(flags.get(hosts, ())) if job in ("ps", "worker") else 1
+    if index >= max(count, 1):
+        of_job = "1 task" if count == 1 else f"{count} tasks"
+        words = f"`job_name={job}` has {of_job}, counted from 0"
+        yield Problem("task_index", index, words)

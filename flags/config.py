@@ -350,38 +350,6 @@ def _shards(flags: _Given) -> list[str]:
     return ["shard_classifier", "shard_embeddings"]
 
 
-def _cluster(flags: _Given) -> Iterator[Problem]:
-    """Which tasks there are, and which of them this is."""
-    if "local_cluster" in flags:
-        try:
-            cluster.parse_tasks(flags["local_cluster"])
-        except ValueError as error:
-            yield Problem("local_cluster", flags["local_cluster"], str(error))
-    elif "job_name" in flags:
-        yield from _task(flags)
-    least, most = flags.get("min_workers", 1), flags.get("max_workers")
-    if most and least > most:
-        yield Problem("min_workers", least, f"is above `max_workers={most}`")
-
-
-def _task(flags: _Given) -> Iterator[Problem]:
-    """The flags that a task of a job needs, and whether its index is one of the job."""
-    job = flags["job_name"]
-    if "join" in flags:
-        return
-    hosts = {"ps": "ps_hosts", "worker": "worker_hosts"}.get(job, "controller_host")
-    needed = {"worker_hosts", hosts} if job != "evaluator" else {"train_dir"}
-    for name in sorted(needed):
-        if name not in flags:
-            yield Problem("job_name", job, f"needs `{name}`")
-    index = flags.get("task_index", 0)
-    count = len(flags.get(hosts, ())) if job in ("ps", "worker") else 1
-    if index >= max(count, 1):
-        of_job = "1 task" if count == 1 else f"{count} tasks"
-        words = f"`job_name={job}` has {of_job}, counted from 0"
-        yield Problem("task_index", index, words)
-
-
 def _prediction(flags: _Given) -> Iterator[Problem]:
     """Predictions need a checkpoint and a file to write."""
     for name in ("train_dir", "out"):
@@ -392,7 +360,7 @@ def _prediction(flags: _Given) -> Iterator[Problem]:
 _RULES = {
     Config: (
         *(_learning_rate, _regexes, _gpus, _stages, _compact, _whole_batch_norm),
-        *(_cluster, output.shared_paths, batch_sizes.problems),
+        *(cluster.problems, output.shared_paths, batch_sizes.problems),
     ),
     VerifyConfig: (_learning_rate, _regexes, _verified_pipelines, _verified_batch_norm),
     PredictConfig: (_gpus, _prediction),

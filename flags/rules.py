@@ -190,7 +190,7 @@ ROWS = (
     *(never("join", flag, _ASKED) for flag in ("ps_hosts", "controller_host")),
     *(never("elastic", flag, _NEW_GRAPHS) for flag in _FIXED_WORKERS),
     never("elastic", "rebalance", _ITS_OWN_GRAPHS),
-    *(needs(flag, "job_name") for flag in _OF_A_TASK),
+    *(needs(flag, "job_name") for flag in ("task_index", "worker_hosts")),
     never("job_name", "local_cluster", _EVERY_TASK),
     *(never(flag, "local_cluster", _EVERY_TASK) for flag in _OF_A_TASK),
     never("gpu_indices", "local_cluster", _EVERY_TASK),

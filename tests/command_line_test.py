@@ -1,5 +1,6 @@
 """A command line is read and checked before anything begins."""
 
+import os
 from unittest import mock
 
 from absl.testing import absltest
@@ -35,3 +36,16 @@ class CommandLineTest(absltest.TestCase):
                     read_command_line(["train", "--device=cpu", *flags])
                 self.assertEqual([c[0] for c in calls.mock_calls], ["settle", "get"])
                 calls.reset_mock()
+
+    def test_a_part_of_a_cluster_in_tf_config_means_elastic(self):
+        tasks = '"ps": ["p:1"], "chief": ["c:1"], "worker": {"1": "w:1"}'
+        task = '{"type": "worker", "index": 1}'
+        config = f'{{"cluster": {{{tasks}}}, "task": {task}}}'
+        with mock.patch.dict(os.environ, TF_CONFIG=config):
+            command = read_command_line(["train", "--min_workers=2"])
+            self.assertEqual(command.config.cluster.elastic, "true")
+            self.assertTrue(command.cluster.elastic)
+            command = read_command_line(["train", "--elastic=keep_batch"])
+            self.assertEqual(command.config.cluster.elastic, "keep_batch")
+            with self.assertRaisesRegex(ValueError, "elastic.*replication=between_gr"):
+                read_command_line(["train", "--replication=between_graph"])

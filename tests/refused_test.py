@@ -234,9 +234,7 @@ _NEEDED = (
     ("--allow_open_ports", "--local_cluster"),
     ("--max_restarts=1", "--local_cluster"),
     ("--task_index=1", "--job_name"),
-    ("--ps_hosts=a:1", "--job_name"),
     ("--worker_hosts=a:1", "--job_name"),
-    ("--controller_host=a:1", "--job_name"),
     ("--tune_again", "--variable_update=auto"),
     (
         "--check_replicas_every=5",

@@ -15,7 +15,7 @@ from towers.cluster import ports, roles
 from towers.cluster.sessions import settle_process
 from towers.compute import xla
 from towers.errors import collected
-from towers.layout import cluster_spec
+from towers.layout import cluster_spec, tf_config
 from towers.session import tune
 from towers.variable_update.modes import VARIABLE_UPDATES
 
@@ -71,6 +71,8 @@ def read_command_line(argv: Sequence[str]) -> CommandLine:
       RefusedError: it is wrong; it has every problem.
       parse.UsageError: it could not be read at all.
     """
+    if tf_config.is_sparse(os.environ.get("TF_CONFIG", "")):
+        argv = [argv[0], "--elastic", *argv[1:]]  # a flag that the user gave wins
     config, problems = _parsed(argv)
     at_fault = {problem.setting for problem in problems}
     if config.devices.xla:  # before the plan opens this process's first session

@@ -158,6 +158,38 @@ class RemoteDriverTest(parameterized.TestCase):
 
         self.assertEqual(self.run_driver(driver, act), 0)
 
+    def test_workers_of_an_elastic_run_join_and_may_be_lost(self):
+        driver = self.driver("--elastic", max_workers=2, max_restarts=0)
+        names = [("controller", 0), ("ps", 0), ("worker", 0), ("worker", 1)]
+        self.assertEqual(driver.names, names)
+        self.assertEqual(driver.needed, {_CONTROLLER, _PS})
+
+        def joined(host, port):
+            return [
+                *("--elastic", "--job_name=worker", "--join=m:10"),
+                f"--worker_hosts={host}:{port}",
+            ]
+
+        def act():
+            early = _FakeTask(driver, _WORKER, port=12)
+            tasks = [_FakeTask(driver, rank, port=10 + rank) for rank in range(2)]
+            for task, me in zip(tasks, ("controller", "ps")):
+                hosts = ["--controller_host=m:10", "--ps_hosts=m:11", "--max_workers=2"]
+                me = [f"--job_name={me}", "--task_index=0"]
+                self.assertEqual(task.get()["flags"], ["--elastic", *me, *hosts])
+            self.assertEqual(early.get()["flags"], joined("m", 12))
+            early.end(1)
+            late = _FakeTask(driver, _WORKER + 1, port=13)
+            self.assertEqual(late.get()["flags"], joined("m", 13))
+            late.leave()
+            elsewhere = _FakeTask(driver, _WORKER + 1, host="other", port=14)
+            self.assertEqual(elsewhere.get()["flags"], joined("other", 14))
+            tasks[_CONTROLLER].end(0)
+            self.assertEqual(tasks[_PS].get(), {"end": 0})  # no flags before
+
+        with self.short_grace():
+            self.assertEqual(self.run_driver(driver, act), 0)
+
     @parameterized.parameters("", "wrong", 0)
     def test_without_the_token_nobody_takes_part(self, token):
         driver = self.driver()

@@ -56,6 +56,20 @@ def _parents(*words: str) -> list[int]:
 
 
 class EnginesTest(digit_runs.Runs):
+    def _start(self, script: str, *flags: str) -> programs.Program:
+        """Starts a run by a script of `deploy`."""
+        words = ["-c", _IN_PRIVATE, str(programs.ROOT / "deploy" / script), *flags]
+        run = programs.Program(
+            [sys.executable, *words, *_FLAGS, "--num_batches=1000000", self._folder],
+            data_dir=digit_runs.data_dir(),
+        )
+        self.addCleanup(run.process.kill)
+        return run
+
+    @property
+    def _folder(self) -> str:
+        return f"--train_dir={self.directory}/disturbed"
+
     def _disturb(self, script: str, *flags: str, killed: int) -> None:
         """Kills a worker and a parent of its process; stops the run later.
 
@@ -64,38 +78,48 @@ class EnginesTest(digit_runs.Runs):
           *flags: of the script.
           killed: which parent; 1 is the process's own, 2 the parent of that.
         """
-        folder = f"--train_dir={self.directory}/disturbed"
-        run = programs.Program(
-            [
-                *(
-                    sys.executable,
-                    "-c",
-                    _IN_PRIVATE,
-                    str(programs.ROOT / "deploy" / script),
-                    *flags,
-                ),
-                *("--tasks=ps:1,worker:2", "--", *_FLAGS, "--num_batches=1000000"),
-                folder,
-            ],
-            data_dir=digit_runs.data_dir(),
-        )
-        self.addCleanup(run.process.kill)
+        run = self._start(script, *flags, "--tasks=ps:1,worker:2", "--")
         run.line(r"^30\t")
-        pids = _parents("--job_name=worker", "--task_index=1", folder)
-        os.kill(pids[killed], signal.SIGKILL)
+        words = "--job_name=worker", "--task_index=1"
+        os.kill(_parents(*words, self._folder)[killed], signal.SIGKILL)
         run.line("^Lost worker 1; waiting for the engine to start it again")
         run.line("^Resuming from ")
         run.line("images/sec")
+        self._assert_is_that_of_a_local_cluster(run, 2)
+
+    def _disturb_elastic(
+        self, script: str, *flags: str, most: int, killed: int
+    ) -> None:
+        """As `_disturb`, in an elastic run of up to so many workers."""
+        flags = (*flags, "--tasks=ps:1,worker:1", f"--max_workers={most}", "--")
+        run = self._start(script, *flags, "--elastic")
+        run.line("^Workers from step .* on: 0(,| and) 1")
+        run.line("images/sec")
+        pids = _parents("--job_name=worker", self._folder)
+        os.kill(pids[killed], signal.SIGKILL)
+        run.line("^Lost worker .; the others go on")
+        run.line("^Workers from step ")
+        run.line("^worker . at .* joins")
+        run.line("^Workers from step .* on: 0(,| and) 1")
+        run.line("images/sec")
+        self._assert_is_that_of_a_local_cluster(run, most)
+
+    def _assert_is_that_of_a_local_cluster(
+        self, run: programs.Program, workers: int
+    ) -> None:
+        """Stops a run, and compares its variables with one that nobody disturbed."""
         run.process.send_signal(signal.SIGTERM)
         stopped = run.line("^Stopped by SIGTERM after step .*saved to")
         last = int(re.search(r"step (\d+)", stopped)[1])
         self.assertEqual(run.end(), 143, run.lines[-20:])
-        self._assert_nothing_runs(folder)
+        self._assert_nothing_runs(self._folder)
         whole = programs.LaunchedCluster(
             *(*_FLAGS, f"--num_batches={last}"),
             f"--train_dir={self.directory}/whole",
+            tasks=f"ps:1,worker:{workers}",
             data_dir=digit_runs.data_dir(),
         )
+        self.addCleanup(whole.kill)
         self.assertEqual(whole.end(), 0, whole.lines[-20:])
         wanted, values = self.values(last, "whole"), self.values(last, "disturbed")
         trainer.assert_same_bits(wanted, values)
@@ -112,21 +136,32 @@ class EnginesTest(digit_runs.Runs):
 
 
 class RayTest(EnginesTest):
-    def test_an_actor_is_killed_and_nothing_is_lost(self):
+    def setUp(self):
+        super().setUp()
         _need("ray")
         quiet = {"RAY_USAGE_STATS_ENABLED": "0"}
-        with mock.patch.dict(os.environ, quiet):
-            flags = ("--address=local", "--cpus_per_task=0.25")
-            self._disturb("ray_cluster.py", *flags, killed=1)
+        self.enter_context(mock.patch.dict(os.environ, quiet))
+
+    def test_an_actor_is_killed_and_nothing_is_lost(self):
+        flags = ("--address=local", "--cpus_per_task=0.25")
+        self._disturb("ray_cluster.py", *flags, killed=1)
+
+    def test_an_actor_of_an_elastic_run_is_killed(self):
+        """There is no room for the third worker where there are two cores."""
+        flags = ("--address=local", "--cpus_per_task=0.5")
+        self._disturb_elastic("ray_cluster.py", *flags, most=3, killed=1)
 
 
 class SparkTest(EnginesTest):
-    def test_an_executor_is_killed_and_nothing_is_lost(self):
+    def setUp(self):
+        super().setUp()
         _need("pyspark")
         if not shutil.which("java"):
             self.skipTest("Spark needs Java")
+
+    def _set_up_spark(self, master: str):
         settings = (
-            *("--master", "local-cluster[3,2,1024]"),
+            *("--master", master),
             *("--conf", "spark.ui.enabled=false", "pyspark-shell"),
         )
         environment = {
@@ -134,5 +169,12 @@ class SparkTest(EnginesTest):
             "PYSPARK_PYTHON": sys.executable,
             "PYSPARK_SUBMIT_ARGS": " ".join(settings),
         }
-        with mock.patch.dict(os.environ, environment):
-            self._disturb("spark_cluster.py", killed=3)
+        self.enter_context(mock.patch.dict(os.environ, environment))
+
+    def test_an_executor_is_killed_and_nothing_is_lost(self):
+        self._set_up_spark("local-cluster[3,2,1024]")
+        self._disturb("spark_cluster.py", killed=3)
+
+    def test_an_executor_of_an_elastic_run_is_killed(self):
+        self._set_up_spark("local-cluster[4,1,1024]")  # a task on each
+        self._disturb_elastic("spark_cluster.py", most=2, killed=3)

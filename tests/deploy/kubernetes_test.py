@@ -32,8 +32,11 @@ _JOBS = ("tfjob", "jobset", "statefulset")
 _FILES = (*_JOBS, "volumes", "networkpolicy")
 
 
-def _documents(name: str) -> list[Any]:
-    return list(yaml.safe_load_all((ROOT / "deploy" / f"{name}.yaml").read_text()))
+def _documents(name: str, *, elastic: bool = False) -> list[Any]:
+    text = (ROOT / "deploy" / f"{name}.yaml").read_text()
+    if elastic:  # as the command in the file does
+        text = text.replace("#elastic ", "")
+    return list(yaml.safe_load_all(text))
 
 
 def _problems(value: Any, kind: str, path: str) -> Iterator[str]:
@@ -62,9 +65,9 @@ def _problems(value: Any, kind: str, path: str) -> Iterator[str]:
                 yield from _problems(part, fields[name], f"{path}.{name}")
 
 
-def _templates(name: str) -> Iterator[tuple[str, int, Any]]:
+def _templates(name: str, **form: bool) -> Iterator[tuple[str, int, Any]]:
     """(job, number of pods, template) of each group of pods."""
-    for document in _documents(name):
+    for document in _documents(name, **form):
         spec = document["spec"]
         if document["kind"] == "TFJob":
             for job, replica in spec["tfReplicaSpecs"].items():
@@ -87,9 +90,10 @@ def _settings(template: Any, index: int) -> config.Config:
 class ManifestsTest(parameterized.TestCase):
     @parameterized.parameters(*_FILES)
     def test_the_fields_are_those_of_the_published_apis(self, name):
-        for document in _documents(name):
-            kind = document["kind"]
-            self.assertEqual(list(_problems(document, kind, kind)), [])
+        for elastic in (False, True):
+            for document in _documents(name, elastic=elastic):
+                kind = document["kind"]
+                self.assertEqual(list(_problems(document, kind, kind)), [])
 
     def test_a_wrong_field_is_named(self):
         (job,) = _documents("jobset")
@@ -162,6 +166,16 @@ _ROLES = {
 }
 
 
+def _known_to(job: str, index: int, hosts: dict[str, list[str]]) -> dict[str, Any]:
+    """The cluster in a pod's TF_CONFIG, from a TFJob with `enableDynamicWorker`.
+
+    As Kubeflow's operator makes it: convertClusterSpecToSparseClusterSpec.
+    """
+    ps = {"worker": hosts["ps"], "ps": hosts["ps"][index : index + 1]}.get(job, [])
+    workers = {str(index): hosts["worker"][index]} if job == "worker" else {}
+    return {"ps": ps, "worker": workers}
+
+
 class TasksTest(absltest.TestCase):
     def test_the_tfjob_s_pods_find_their_roles(self):
         pods = {job: count for job, count, _ in _templates("tfjob")}
@@ -199,3 +213,42 @@ class TasksTest(absltest.TestCase):
                         address = pattern.format(job, index)
                     self.assertEqual(spec.address(spec.me), address)
             self.assertEqual(roles, _ROLES)
+
+    def test_pods_of_an_elastic_tfjob_join(self):
+        """Those of the replicas that it begins with, and those that are added."""
+        pods = {job: count for job, count, _ in _templates("tfjob")}
+        hosts = {
+            job: [f"towers-{job}-{i}.default.svc:2222" for i in range(count)]
+            for job, count in {**pods, "worker": 4}.items()
+        }
+        for job, _, template in _templates("tfjob", elastic=True):
+            for index, address in enumerate(hosts[job]):
+                task = {"type": job, "index": index}
+                config = {"cluster": _known_to(job, index, hosts), "task": task}
+                flags = _settings(template, index).cluster
+                spec = cluster_spec.find(flags, {"TF_CONFIG": json.dumps(config)})
+                self.assertTrue(spec.elastic)
+                self.assertEqual(spec.address(spec.controller), "towers-chief-0:2222")
+                if job == "worker":
+                    self.assertEqual(spec.address(spec.me), address)
+                else:
+                    self.assertLen(spec.workers, flags.max_workers)
+                    self.assertEqual(spec.jobs["ps"], ("towers-ps-0:2222",))
+
+    def test_pods_of_the_other_elastic_forms_join(self):
+        for name, pattern in (
+            ("jobset", "towers-worker-0-{}.towers:2222"),
+            ("statefulset", "towers-worker-{}.towers:2222"),
+        ):
+            controllers = set()
+            for job, count, template in _templates(name, elastic=True):
+                for index in range(4 if job == "worker" else count):
+                    spec = cluster_spec.find(_settings(template, index).cluster, {})
+                    self.assertTrue(spec.elastic)
+                    controllers.add(spec.address(spec.controller))
+                    if job == "worker":
+                        self.assertEqual(spec.address(spec.me), pattern.format(index))
+                    elif job == "controller":
+                        listed = tuple(pattern.format(k) for k in range(2))
+                        self.assertEqual(spec.jobs["worker"], listed)
+            self.assertLen(controllers, 1)

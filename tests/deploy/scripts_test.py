@@ -18,7 +18,9 @@ _OF_SRUN = ("--nodes", "--ntasks", "--overlap", "--cpu-bind", "--nodelist")
 class ScriptsTest(absltest.TestCase):
     """The scripts, with programs that only note in the place of ssh and others."""
 
-    def _run(self, script: str, *arguments: str, **environment: str) -> list[list[str]]:
+    def _run(
+        self, script: str, *arguments: str, nodes: str = "n0 n1 n2", **environment: str
+    ) -> list[list[str]]:
         folder = pathlib.Path(self.create_tempdir())
         for name in ("ssh", "srun", "python"):
             program = folder / name
@@ -26,9 +28,9 @@ class ScriptsTest(absltest.TestCase):
                 f'#!/usr/bin/env bash\nprintf "%s\\n" "{name} $*" >> "{folder}/log"\n'
             )
             program.chmod(0o755)
-        nodes = folder / "scontrol"
-        nodes.write_text('#!/usr/bin/env bash\nprintf "n0\\nn1\\nn2\\n"\n')
-        nodes.chmod(0o755)
+        scontrol = folder / "scontrol"
+        scontrol.write_text(f'#!/usr/bin/env bash\nprintf "%s\\n" {nodes}\n')
+        scontrol.chmod(0o755)
         path = f"{folder}:{os.environ['PATH']}"
         subprocess.run(
             ["bash", str(_DEPLOY / script), *arguments],
@@ -59,8 +61,8 @@ class ScriptsTest(absltest.TestCase):
     )
 
     def _slurm(self, *flags, **environment):
-        nodes = {"SLURM_JOB_NODELIST": "n[0-2]", **environment}
-        lines = self._run("slurm.sh", "--num_batches=7", *flags, **nodes)
+        environment = {"SLURM_JOB_NODELIST": "n[0-2]", **environment}
+        lines = self._run("slurm.sh", "--num_batches=7", *flags, **environment)
         starts = [w for words in lines for w in words if w.startswith("--nodelist")]
         self.assertCountEqual(starts, self.nodes)
         return lines
@@ -88,6 +90,16 @@ class ScriptsTest(absltest.TestCase):
                 ("worker 2", cluster_spec.FOLLOWER),
             ],
         )
+
+    def test_slurm_with_a_worker_that_joins(self):
+        self.nodes = []
+        flags = ("--elastic", "--join=c:2222")
+        with self.assertRaises(subprocess.CalledProcessError) as caught:
+            self._slurm(*flags)
+        self.assertEqual(caught.exception.returncode, 2)
+        (line,) = self._slurm(*flags, nodes="n2")
+        self.assertContainsSubset(("--worker_hosts=n2:2224", *flags), line)
+        self.assertEqual(self._roles([line]), [("worker 0", cluster_spec.SERVER)])
 
     def test_slurm_ends_with_the_status_of_the_controller(self):
         """Which it has told that the time is up."""

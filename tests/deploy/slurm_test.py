@@ -8,7 +8,7 @@ import signal
 import tempfile
 
 from tests import digit_runs, in_process_cluster, trainer
-from tests.processes import hosts
+from tests.processes import hosts, step_examples
 from tests.processes.programs import ROOT
 
 # As root, with neither accounts nor containers of processes.
@@ -55,6 +55,8 @@ class SlurmTest(digit_runs.Runs):
         self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
         environment = {
             "SLURM_CONF": str(self.folder / "slurm.conf"),
+            "STEP_EXAMPLES": os.devnull,
+            "STEP_SECONDS": "0.05",
         }
         self.hosts = hosts.needed(
             self.folder, environment, data_dir=digit_runs.data_dir()
@@ -142,6 +144,9 @@ class SlurmTest(digit_runs.Runs):
 
         job = self._submit(f"--num_batches={step}")
         self.assertEqual(self._ends(job), ("COMPLETED", "0:0", "0"))
+        self._assert_is_that_of_an_undisturbed_run(step)
+
+    def _assert_is_that_of_an_undisturbed_run(self, step):
         whole = os.path.join(os.path.dirname(self.directory), "whole")
         in_process_cluster.ended(
             *(*_FLAGS, f"--num_batches={step}", f"--train_dir={whole}"),
@@ -149,5 +154,37 @@ class SlurmTest(digit_runs.Runs):
             data_dir=digit_runs.data_dir(),
         )
         survived = self.values(step)
+        survived.pop("callbacks/rate", None)  # which only runs with callbacks have
         self.directory = whole
         trainer.assert_same_bits(self.values(step), survived)
+
+    def test_an_elastic_run_goes_on_without_a_node_and_takes_another_job(self):
+        flags = ("--elastic", f"--callbacks={step_examples.__name__}:logging")
+        job = self._submit(_LONG, *flags, options=("--no-kill",))
+        self._says("^Workers from step 0 on: 0 and 1; 2 towers")
+        self._trains()
+        self.nodes["n1"].kill()
+        self._command("scontrol", "update", "node=n1", "state=down", "reason=lost")
+        self._says("^Lost worker 1 at n1:2224.* The others go on")
+        self._says("^Workers from step .* on: 0; 2 towers")
+        self._trains()
+        self._boot("n1")
+
+        options = ("--nodes=1", "--array=1", f"--output={self.folder}/joins")
+        joins = self._submit("--elastic", "--join=n0:2222", options=options)
+        self._says("^worker 1 at n1:2224 joins")
+        self._says("^Workers from step .* on: 0 and 1; 2 towers", times=2)
+        self._trains()
+        self._command("scancel", joins)
+        self._says("^worker 1 at n1:2224 leaves .SIGTERM")
+        self.assertEqual(self._ends(joins)[0], "CANCELLED")
+        self._trains()
+        self.assertLen(re.findall("(?m)^Lost ", self._log()), 1)
+        self.assertEqual(self._job(job), ("RUNNING", "0:0", "0"))
+        self._command("scancel", job)
+        self.assertEqual(self._ends(job)[0], "CANCELLED")
+        self._assert_is_that_of_an_undisturbed_run(self._stopped_at())
+
+    def _says(self, pattern, times=1):
+        said = re.compile(f"(?m){pattern}")
+        self._until(lambda: len(said.findall(self._log())) >= times)

@@ -31,7 +31,7 @@ def _without_index(kind, hosts=_HOSTS):
 def flags(**given):
     """The section of the settings."""
     names = "job_name task_index ps_hosts worker_hosts controller_host local_cluster"
-    names += " cluster_token_file join"
+    names += " cluster_token_file join max_workers"
     defaults = {"replication": "in_graph", "elastic": "false"}
     settings = dict.fromkeys(names.split()) | defaults
     return types.SimpleNamespace(**{**settings, "local_tasks": None, **given})
@@ -101,7 +101,6 @@ class TfConfigTest(parameterized.TestCase):
         ('{"cluster": {"worker": [1]}}', "must be a list of host:port"),
         ('{"cluster": {"worker": ["a:1"]}}', "'task' must be an object"),
         ('{"task": {"type": "worker", "index": 1}}', "worker 1, but there is no 'cl"),
-        ('{"task": {"type": "worker"}, "sparseCluster": {}}', "enableDynamicWorker: f"),
         ('{"task": {"type": "worker"}, "task": {}}', "'task' is there more than once"),
         (
             '{"cluster": {"worker": ["a:1"], "worker": ["b:1", "a:1"]}, '

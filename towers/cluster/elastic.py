@@ -85,7 +85,7 @@ class ElasticController(Controller):
         console: Callable[[str], None],
     ):
         super().__init__(
-            spec,
+            dataclasses.replace(spec, places=0),
             config,
             needs=needs,
             stall_secs=flags.stall_secs,
@@ -94,7 +94,9 @@ class ElasticController(Controller):
         )
         self._flags, self._needs = flags, needs
         # By address; a worker's index is its place here.
-        self._workers = {address: _Worker() for address in spec.jobs["worker"]}
+        known = spec.jobs.get("worker", ())
+        self._workers = {address: _Worker() for address in known}
+        self._places = spec.places  # of a run that knows none of its workers
         self._begun = False  # whether there was a session
         threading.Thread(target=self._listen, daemon=True).start()
 
@@ -190,7 +192,8 @@ class ElasticController(Controller):
     def _gather(self, stop: Stop) -> None:
         """Waits for the ps tasks and enough workers; they are the members from then on.
 
-        At the start it waits for all workers that are known, for a while.
+        At the start it waits a while for all workers that are known, or that there may
+        be.
         """
         begun = time.monotonic()
         due = begun + QUIET_SECONDS
@@ -201,7 +204,7 @@ class ElasticController(Controller):
             late = not self._begun and waited < min(self._stall_secs, self._wait_secs)
             few = count < self._flags.min_workers
             needed = any(task.job == "ps" for task in missing)
-            if not (needed or few or (late and missing)):
+            if not (needed or few or (late and (missing or count < self._places))):
                 return self._settle(hellos)
             reasons = "; ".join(missing.values()) or "workers"
             if few:

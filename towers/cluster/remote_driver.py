@@ -9,6 +9,9 @@ A task that the engine starts again, on the machine where it was, gets its old a
 the cluster waits for it as for every lost task.  If it comes back on another machine,
 all tasks are started again with the new addresses, and training continues from the last
 checkpoint.
+
+With `--elastic` the workers are not waited for: each joins when the engine has started
+it, here or on another machine, and may be lost.
 """
 
 import contextlib
@@ -46,6 +49,12 @@ class _Message(NamedTuple):
     content: Mapping[str, Any]  # empty at the end of the connection
 
 
+def is_elastic(flags: Sequence[str]) -> bool:
+    """Whether the flags of a command line ask for an elastic run."""
+    values = dict(flag.lstrip("-").partition("=")[::2] for flag in flags)
+    return values.get("elastic", "false") != "false"
+
+
 class Driver:
     """Serves the tasks of one run.
 
@@ -56,9 +65,11 @@ class Driver:
       host: name or address under which the tasks reach this machine.
       max_restarts: times that a task whose process was killed is started again.
       wait_secs: how long to wait for tasks that are not there.
+      max_workers: of an elastic run, with those that join; those of `tasks` when None.
 
     Attributes:
-      names: (job, index) of each task, by rank.
+      names: (job, index) of each task, by rank; last the workers beyond `tasks`.
+      needed: the ranks without which the run ends.
       invitation: for `remote_task.run`.
     """
 
@@ -70,10 +81,20 @@ class Driver:
         host: str,
         max_restarts: int = 3,
         wait_secs: float = 600.0,
+        max_workers: int | None = None,
     ):
         between = "--replication=between_graph" in flags
         counts = dict(tasks) if between else {"controller": 1, **tasks}
-        self.names = [(job, i) for job, count in counts.items() for i in range(count)]
+        self._most = max(counts["worker"], max_workers or 0)
+        self._elastic = is_elastic(flags)
+        counts["worker"] = self._most
+        jobs = sorted(counts, key=lambda job: job == "worker")
+        self.names = [(job, i) for job in jobs for i in range(counts[job])]
+        self.needed = {
+            rank
+            for rank, (job, _) in enumerate(self.names)
+            if not (self._elastic and job == "worker")
+        }
         self._leader = self.names.index(("worker" if between else "controller", 0))
         self._flags = list(flags)
         self._restarts_left = dict.fromkeys(range(len(self.names)), max_restarts)
@@ -141,7 +162,7 @@ class Driver:
         absent = ", ".join(
             f"{job} {index}"
             for rank, (job, index) in enumerate(self.names)
-            if rank not in self._connections
+            if rank in self.needed and rank not in self._connections
         )
         if not absent:
             self._complete_at = self._named_at = now
@@ -202,12 +223,14 @@ class Driver:
             del self._connections[rank]
             self._idle.discard(rank)
             if rank not in self._statuses:
-                say(f"Lost {job} {index}; waiting for the engine to start it again.")
+                then = "waiting for the engine to start it again"
+                then = then if rank in self.needed else "the others go on"
+                say(f"Lost {job} {index}; {then}.")
 
     def _welcome(
         self, rank: int, connection: socket.socket, host: str, port: int
     ) -> None:
-        """Starts the tasks that do not run yet, once all are there.
+        """Starts the tasks that do not run yet, once all that are needed are there.
 
         If an address has changed, the others are started again.
         """
@@ -217,7 +240,7 @@ class Driver:
         self._connections[rank] = connection
         self._idle.add(rank)
         self._statuses.pop(rank, None)
-        if len(self._connections) < len(self.names):
+        if not self.needed <= self._connections.keys():
             return
         hosts = self._host_flags()
         if hosts != self._hosts:
@@ -229,17 +252,25 @@ class Driver:
 
     def _host_flags(self) -> list[str]:
         hosts: dict[str, list[str]] = {}
-        for rank, (job, _) in enumerate(self.names):
-            host, port = self._addresses[rank]
-            hosts.setdefault(job, []).append(f"{host}:{port}")
-        return host_flags(hosts)
+        for rank in sorted(self.needed):
+            hosts.setdefault(self.names[rank][0], []).append(self._address(rank))
+        most = [f"--max_workers={self._most}"] if self._elastic else []
+        return [*host_flags(hosts), *most]
+
+    def _address(self, rank: int) -> str:
+        host, port = self._addresses[rank]
+        return f"{host}:{port}"
 
     def _start(self, rank: int) -> None:
         job, index = self.names[rank]
         self._attempts[rank] += 1
         self._statuses.pop(rank, None)
-        me = [f"--job_name={job}", f"--task_index={index}"]
-        flags = [*self._flags, *me, *self._hosts]
+        flags = [*self._flags, f"--job_name={job}"]
+        if rank in self.needed:
+            flags += [f"--task_index={index}", *self._hosts]
+        else:
+            flags.append(f"--join={self._address(self._leader)}")
+            flags.append(f"--worker_hosts={self._address(rank)}")
         attempt = self._attempts[rank]
         _send(self._connections[rank], {"flags": flags, "attempt": attempt})
 
@@ -254,9 +285,11 @@ class Driver:
             self._start(rank)
             return
         self._statuses[rank] = status
-        if status and rank != self._leader and not self._failed_at:
+        if not status or rank == self._leader or self._failed_at:
+            return
+        if rank in self.needed:
             self._failed_at = time.monotonic()
-            say(f"{job} {index} ended with status {status}")
+        say(f"{job} {index} ended with status {status}")
 
     def _print(self, rank: int, line: str) -> None:
         job, index = self.names[rank]

@@ -35,13 +35,14 @@ class Invitation(NamedTuple):
     token: str
 
 
-def run(invitation: Invitation, rank: int, *, host: str, gpus: str = "") -> int:
+def run(invitation: Invitation, rank: int, *, host: str = "", gpus: str = "") -> int:
     """Runs one task until the driver ends it; returns its last exit status.
 
     Args:
       invitation: of the driver.
       rank: of the task in the driver's list.
-      host: name or address under which the other tasks reach this machine.
+      host: name or address under which the other tasks reach this machine; if empty,
+        the address from which it reaches the driver.
       gpus: of this task, as in `CUDA_VISIBLE_DEVICES`.
 
     Raises:
@@ -49,6 +50,7 @@ def run(invitation: Invitation, rank: int, *, host: str, gpus: str = "") -> int:
     """
     with socket.create_connection((invitation.host, invitation.port)) as connection:
         task = _Task(connection, gpus)
+        host = host or connection.getsockname()[0]
         try:
             hello = {"token": invitation.token, "rank": rank, "host": host}
             task.send({**hello, "port": _free_port()})

@@ -12,31 +12,19 @@ graph of their own, and follow the controller.
 Nothing here opens a port or executes what is read.
 """
 
-import collections
 import dataclasses
-import json
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from flags.cluster import ClusterFlags
-from flags.problem import wrong_setting
-from towers.layout import cluster_token
+from flags.problem import SettingError, wrong_setting
+from towers.layout import cluster_token, tf_config
 
 # The roles of a process.
-CONTROLLER, SERVER, EVALUATOR = "controller", "server", "evaluator"
+CONTROLLER, SERVER, EVALUATOR = "controller", "server", tf_config.EVALUATOR
 FOLLOWER = "follower"  # a client, but not the controller
 LAUNCHER = "launcher"  # of a local cluster
-
-# Name of a job in TF_CONFIG or a flag -> name of the job here.
-_JOBS = {
-    "ps": "ps",
-    "worker": "worker",
-    "chief": "chief",
-    "master": "chief",
-    "controller": "chief",
-    "evaluator": "evaluator",
-}
 
 
 class Task(NamedTuple):
@@ -71,6 +59,7 @@ class ClusterSpec:
       token: the secret of the cluster; empty if it has none.
       elastic: whether workers come and go, so that servers know only themselves.
       absent: indices of the workers that take no part now.
+      places: of an elastic run whose workers all join: how many there may be.
 
     Raises:
       ValueError: an address is wrong or occurs twice, or this task is not in the list.
@@ -84,10 +73,14 @@ class ClusterSpec:
     token: bytes = dataclasses.field(default=b"", repr=False)
     elastic: bool = False
     absent: frozenset[int] = frozenset()
+    places: int = 0
 
     def __post_init__(self) -> None:
-        if not self.jobs.get("worker") and self.me.job != EVALUATOR:
-            raise ValueError("a cluster needs a worker")
+        if not (self.workers or self.elastic or self.me.job == EVALUATOR):
+            raise ValueError(
+                "a cluster needs a worker; where all workers join, give every task "
+                "--elastic and --max_workers"
+            )
         if len(self.jobs.get("chief", ())) > 1:
             raise ValueError("a cluster has one chief")
         if self.between and not self.jobs.get("ps") and self.me.job != EVALUATOR:
@@ -127,8 +120,8 @@ class ClusterSpec:
 
     @property
     def workers(self) -> list[Task]:
-        """The workers that take part."""
-        every = range(len(self.jobs.get("worker", ())))
+        """The workers that take part, or may, if none is known yet."""
+        every = range(len(self.jobs.get("worker", ())) or self.places)
         return [Task("worker", i) for i in every if i not in self.absent]
 
     @property
@@ -144,9 +137,10 @@ class ClusterSpec:
 
     @property
     def servers(self) -> list[Task]:
-        """All tasks that take part but the controller."""
+        """All tasks that take part and are known, but the controller."""
         ps = [Task("ps", i) for i in range(len(self.jobs.get("ps", ())))]
-        return [task for task in (*ps, *self.workers) if task != self.controller]
+        workers = self.workers if self.jobs.get("worker") else []
+        return [task for task in (*ps, *workers) if task != self.controller]
 
     def address(self, task: Task) -> str:
         """Its host:port."""
@@ -191,7 +185,9 @@ def find(
       ValueError: the sentence says what is wrong.
     """
     setting = "job_name" if flags.job_name else "local_cluster"
-    cluster = from_tf_config(environment.get("TF_CONFIG", ""))
+    elastic = flags.elastic != "false"
+    places = (flags.max_workers or 0) if elastic else 0
+    cluster = from_tf_config(environment.get("TF_CONFIG", ""), flags, places=places)
     if cluster and (value := getattr(flags, setting)):
         raise wrong_setting(
             setting,
@@ -210,12 +206,12 @@ def find(
             ps=flags.ps_hosts,
             workers=flags.worker_hosts,
             controller=flags.join or flags.controller_host,
+            places=places,
         )
     if cluster is None:
         _check_unused(flags)
         return None
     token = cluster_token.read(flags.cluster_token_file)
-    elastic = flags.elastic != "false"
     return dataclasses.replace(cluster, between=between, token=token, elastic=elastic)
 
 
@@ -254,62 +250,64 @@ def from_hosts(
     ps: Sequence[str],
     workers: Sequence[str],
     controller: str | None,
+    places: int = 0,
 ) -> ClusterSpec:
     """The cluster that the flags of tf_cnn_benchmarks describe.
 
     Args:
       job, index: of this task.
       ps, workers, controller: their addresses.
+      places: as in `ClusterSpec`.
 
     Raises:
       ValueError: the sentence says what is wrong.
     """
     jobs = {"ps": ps, "worker": workers, "chief": [controller] if controller else []}
-    return ClusterSpec(_ordered(jobs), Task(_JOBS[job], index))
+    return ClusterSpec(_ordered(jobs), Task(tf_config.JOBS[job], index), places=places)
 
 
-def from_tf_config(text: str) -> ClusterSpec | None:
+def from_tf_config(
+    text: str, flags: ClusterFlags | None = None, *, places: int = 0
+) -> ClusterSpec | None:
     """The cluster that `TF_CONFIG` describes; None if there is none.
 
     Args:
-      text: JSON, `{"cluster": {job: [host:port]}, "task": {"type": job, "index": 0}}`.
+      text: as `tf_config.read` has it.
+      flags: what they say of tasks that `TF_CONFIG` leaves out.
+      places: as in `ClusterSpec`.
 
     Raises:
       ValueError: it is malformed; the sentence says where.
     """
+    flags = flags or ClusterFlags()
     try:
-        return _from_tf_config(text)
+        config = tf_config.read(text)
+        if config and config.sparse:
+            return _from_part(config, flags, places)
+        cluster = _from_whole(config) if config else None
+    except SettingError:
+        raise
     except ValueError as error:
         raise ValueError(f"TF_CONFIG: {error}; correct or unset it") from None
+    for name in ("ps_hosts", "controller_host"):
+        if (value := getattr(flags, name)) and not flags.job_name:
+            words = "needs `job_name`, or a TF_CONFIG that names a part of the tasks"
+            raise wrong_setting(name, value, words)
+    return cluster
 
 
-def _from_tf_config(text: str) -> ClusterSpec | None:
-    config = _json(text)
-    if config is None:
+def _from_whole(config: tf_config.TfConfig) -> ClusterSpec | None:
+    """The cluster of a `TF_CONFIG` that names all tasks, or none."""
+    if not config.job:
         return None
-    hosts = _part(_part({"": config}, "", dict, {}), "cluster", dict, {})
-    if "sparseCluster" in config:
-        raise ValueError(
-            "'sparseCluster' leaves out workers, and all tasks must know one another; "
-            "give the TFJob enableDynamicWorker: false, which writes 'cluster'"
-        )
-    if not hosts:
-        return _without_hosts(config)
-    jobs: dict[str, list[str]] = {}
-    for name in hosts:
-        if name not in _JOBS:
-            raise ValueError(f"job {name[:80]!r} is none of {', '.join(_JOBS)}")
-        addresses = _part(hosts, name, list)
-        if not all(isinstance(address, str) for address in addresses):
-            raise ValueError(f"job {name!r} must be a list of host:port")
-        if jobs.setdefault(_JOBS[name], addresses) is not addresses:
-            raise ValueError(f"job {name!r} is there under two names")
-    evaluators = jobs.pop(EVALUATOR, [])
-    ordered, task = _ordered(jobs), _task(config)
-    count = len({**ordered, EVALUATOR: evaluators}.get(task.job, ()))
+    task = Task(config.job, config.index)
+    if not config.hosts:
+        return _without_hosts(task)
+    ordered, evaluators = _ordered(config.hosts), config.hosts.get(EVALUATOR, [])
+    count = len(config.hosts.get(task.job, ()))
     if evaluators and task.job == EVALUATOR and task.index >= count:
         raise ValueError(_no_such_task(task, count))
-    if count > 1 and "index" not in config["task"]:  # all of them would be the first
+    if count > 1 and not config.has_index:  # all of them would be the first
         raise ValueError(
             f"the task has no 'index', and there are {count} tasks in job {task.job!r}"
         )
@@ -319,29 +317,32 @@ def _from_tf_config(text: str) -> ClusterSpec | None:
     return ClusterSpec(ordered, task)
 
 
-def _json(text: str) -> Any:
-    """The parsed JSON; None if the text is empty."""
-    twice: list[str] = []
+def _from_part(
+    config: tf_config.TfConfig, flags: ClusterFlags, places: int
+) -> ClusterSpec:
+    """The cluster of a task of a TFJob with `enableDynamicWorker`.
 
-    def entries(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        counts = collections.Counter(name for name, _ in pairs)
-        twice.extend(name for name, count in counts.items() if count > 1)
-        return dict(pairs)
+    Its workers join; flags name the other tasks, where `TF_CONFIG` does not.
+    """
+    if flags.elastic == "false" and not flags.job_name:
+        words = "TF_CONFIG names a part of the tasks, as workers come and go"
+        raise wrong_setting("elastic", flags.elastic, words, "leave `elastic` out")
+    chief = [flags.controller_host] if flags.controller_host else []
+    hosts = {
+        **config.hosts,
+        "ps": flags.ps_hosts or config.hosts.get("ps", []),
+        "chief": chief or config.hosts.get("chief", []),
+    }
+    if not hosts["chief"]:
+        words = "is needed, as TF_CONFIG names a part of the tasks"
+        raise wrong_setting("controller_host", None, words, "give it to every task")
+    # The controller numbers the workers as they come.
+    index = 0 if config.job == "worker" else config.index
+    return ClusterSpec(_ordered(hosts), Task(config.job, index), places=places)
 
-    try:
-        value = json.loads(text, object_pairs_hook=entries) if text.strip() else None
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"no JSON ({error})") from None
-    if twice:  # JSON does not say which of them counts
-        raise ValueError(f"{twice[0][:80]!r} is there more than once")
-    return value
 
-
-def _without_hosts(config: Mapping[str, Any]) -> ClusterSpec | None:
+def _without_hosts(task: Task) -> ClusterSpec | None:
     """A spec without other tasks: of an evaluator, or None for a single process."""
-    if not config.get("task"):
-        return None
-    task = _task(config)
     if task.job == EVALUATOR:
         return ClusterSpec({}, task)
     if task not in (Task("worker", 0), _CHIEF):
@@ -349,34 +350,9 @@ def _without_hosts(config: Mapping[str, Any]) -> ClusterSpec | None:
     return None
 
 
-def _task(config: Mapping[str, Any]) -> Task:
-    """The task of this process in `TF_CONFIG`."""
-    task = _part(config, "task", dict)
-    kind = _part(task, "type", str)
-    if kind not in _JOBS:
-        raise ValueError(f"task type {kind[:80]!r} is none of {', '.join(_JOBS)}")
-    index = task.get("index", 0)
-    # Some writers put the index into quotes.
-    if isinstance(index, str) and re.fullmatch(r"[0-9]{1,6}", index):
-        index = int(index)
-    if not isinstance(index, int) or isinstance(index, bool) or index < 0:
-        raise ValueError(f"task index {repr(index)[:80]} is no whole number")
-    return Task(_JOBS[kind], index)
-
-
 def _no_such_task(task: Task, count: int) -> str:
     are = "is 1 task" if count == 1 else f"are {count} tasks"
     return f"this task is {task}, but there {are} in that job, counted from 0"
-
-
-def _part(whole: Mapping[str, Any], name: str, kind: type, default: Any = None) -> Any:
-    """An entry of a JSON object, of the type that it must have."""
-    entry = whole.get(name, default)
-    if not isinstance(entry, kind):
-        words_of: dict[type, str] = {dict: "an object", list: "a list", str: "text"}
-        words = words_of[kind]
-        raise ValueError(f"{name!r} must be {words}" if name else f"must be {words}")
-    return entry
 
 
 def _ordered(jobs: Mapping[str, Sequence[str]]) -> dict[str, tuple[str, ...]]:
