@@ -37,6 +37,7 @@ _OTHERS = {
     *("tf_cnn_benchmarks", "settings", "estimates"),
     *("distortions", "single", "index", "port"),
     *("tasks", "gpus_per_worker", "conf"),  # of deploy/
+    *("no", "nodes", "array", "replicas", "type"),  # of schedulers; --no-kill
     "processes",  # gone; the changelog names it
 }
 
