@@ -27,7 +27,7 @@ class SharedNetwork(NamedTuple):
 
 NETS: Mapping[str, SharedNetwork] = {
     "lenet": SharedNetwork("lenet", "imagenet", 28, 16, 0.005),
-    "alexnet": SharedNetwork("alexnet", "imagenet", 227, 4, 0.0005),
+    "alexnet": SharedNetwork("alexnet", "imagenet", 227, 4, 0.0002),
     "alexnet_cifar10": SharedNetwork("alexnet", "cifar10", 32, 16, 0.005),
     "resnet20": SharedNetwork("resnet20", "cifar10", 32, 16, 0.001),
     "resnet20_v2": SharedNetwork("resnet20_v2", "cifar10", 32, 16, 0.001),
