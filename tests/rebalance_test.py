@@ -27,6 +27,9 @@ class BetterSizesTest(parameterized.TestCase):
         # It is fast again.
         ((12, 12, 12, 4), ([1.2, 1.2, 1.2, 0.4],) * 2, (10,) * 4),
         ((12, 12, 12, 4), ([1.2, 1.2, 1.2, 1.2],) * 2, None),
+        ((12, 12, 12, 4), ([1.2, 1.2, 1.2, 0.4], [1.2, 1.2, 1.2, 1.2]), None),
+        # The clock was set.
+        ((10,) * 4, (_SLOW, [-1.0, -1.0, -1.0, 3.0]), None),
         # There is nothing left to take.
         ((13, 13, 13, 1), ([1.3, 1.3, 1.3, 9.0],) * 2, None),
     )

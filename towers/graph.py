@@ -231,7 +231,8 @@ def _feed(
             limit=options.limit,
             part=part._replace(order=counters.order),
         )
-        return feed.class_weighted(options.class_weight)
+        feed = feed.class_weighted(options.class_weight)
+    return counters.times.after_begin(feed) if counters.times else feed
 
 
 def _scalars(

@@ -56,6 +56,8 @@ def better_sizes(
       the sizes, of the same sum; None if there are no better ones.
     """
     each = np.array(intervals) / sizes  # [intervals, towers], for one example
+    if each.min() <= 0:  # somebody has set the clock
+        return None
     # Who is slow in one of them only is not slow.
     speeds = tower_speeds.speeds(each.min(0).tolist())
     wanted = batch_sizes.divide(sum(sizes), speeds, multiple=multiple)

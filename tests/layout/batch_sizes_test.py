@@ -14,6 +14,7 @@ class DivideTest(parameterized.TestCase):
         (4, (1000, 1, 1), 1, (2, 1, 1)),
         (40, (1, 1, 1, 1 / 3), 1, (12, 12, 12, 4)),
         (7, (1,), 1, (7,)),
+        (8, (3, 1), 1, (6, 2)),
     )
     def test_the_slowest_takes_the_least_time(self, examples, speeds, each, sizes):
         self.assertEqual(batch_sizes.divide(examples, speeds, multiple=each), sizes)
