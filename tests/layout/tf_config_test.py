@@ -77,8 +77,10 @@ class DynamicWorkersTest(parameterized.TestCase):
         ({"1": "c:2222"}, 1, "address of two tasks"),
     )
     def test_refuses(self, worker, index, words):
+        text = _text("worker", index, ps=_PS, worker=worker)
+        self.assertTrue(tf_config.is_sparse(text))  # so `--max_workers` is not at fault
         with self.assertRaisesRegex(ValueError, words) as caught:
-            _spec(_text("worker", index, ps=_PS, worker=worker), **_CHIEF)
+            _spec(text, **_CHIEF)
         self.assertRegex(str(caught.exception), "^TF_CONFIG: .*; correct or unset it$")
 
     def test_refuses_what_contradicts_itself(self):

@@ -65,7 +65,7 @@ def read(text: str) -> TfConfig | None:
     if _SPARSE in config and "cluster" in config:
         raise ValueError(f"'cluster' and {_SPARSE!r} are both there")
     of_jobs = _part(config, _SPARSE if _SPARSE in config else "cluster", dict, {})
-    sparse = _SPARSE in config or any(isinstance(a, dict) for a in of_jobs.values())
+    sparse = _is_sparse(config)
     named: dict[str, dict[int, str]] = {}
     for name in of_jobs:
         if name not in JOBS:
@@ -85,12 +85,18 @@ def read(text: str) -> TfConfig | None:
 
 
 def is_sparse(text: str) -> bool:
-    """Whether a variable can be read and describes a part of the cluster."""
+    """Whether a variable describes a part of the cluster, perhaps with mistakes."""
     try:
-        config = read(text)
+        config = _json(text)
     except ValueError:
         return False
-    return config is not None and config.sparse
+    return isinstance(config, dict) and _is_sparse(config)
+
+
+def _is_sparse(config: Mapping[str, Any]) -> bool:
+    jobs = config.get("cluster")
+    values = jobs.values() if isinstance(jobs, dict) else ()
+    return _SPARSE in config or any(isinstance(value, dict) for value in values)
 
 
 def _json(text: str) -> Any:
