@@ -50,6 +50,8 @@ def main() -> int:
     parser.add_argument("--strategy", default="SPREAD", help="of the placement group")
     parser.add_argument("flags", nargs="*", help="of towers.train, after --")
     given = parser.parse_args()
+    if fault := remote_driver.fault(given.flags):
+        parser.error(fault)
     if given.max_workers and not remote_driver.is_elastic(given.flags):
         parser.error("--max_workers needs --elastic among the flags of towers.train")
 

@@ -27,28 +27,49 @@
 # Two minutes before the job's time is up, this script alone gets SIGTERM.
 #SBATCH --signal=B:TERM@120
 set -euo pipefail
-mapfile -t nodes < <(scontrol show hostnames "$SLURM_JOB_NODELIST")
-[ "${#nodes[@]}" -gt 0 ] || { echo "error: scontrol names no nodes" >&2; exit 2; }
+
+refuse() { echo "error: $1" >&2; exit 2; }
+
+[ "${SLURM_JOB_NODELIST:-}" ] ||
+  refuse "SLURM_JOB_NODELIST is not set, so this is no job: sbatch deploy/slurm.sh ..."
+names=$(scontrol show hostnames "$SLURM_JOB_NODELIST") && [ "$names" ] ||
+  refuse "scontrol knows no nodes for SLURM_JOB_NODELIST=$SLURM_JOB_NODELIST"
+mapfile -t nodes <<<"$names"
+[ "${#nodes[@]}" = "${SLURM_JOB_NUM_NODES:-${#nodes[@]}}" ] ||
+  refuse "the job has $SLURM_JOB_NUM_NODES nodes (SLURM_JOB_NUM_NODES), but \
+SLURM_JOB_NODELIST=$SLURM_JOB_NODELIST names ${#nodes[@]}"
+gpus=${SLURM_GPUS_ON_NODE:-0}
+[[ $gpus =~ ^[0-9]+$ ]] || refuse "SLURM_GPUS_ON_NODE=$gpus is no number of GPUs"
+for flag in "$@"; do
+  case ${flag/#--/-} in
+    -ps_hosts* | -worker_hosts* | -controller_host* | -job_name* | -task_index* | -local_cluster*)
+      refuse "$flag: this script places the tasks, a worker on each of the \
+${#nodes[@]} nodes; leave it out, and give sbatch --nodes" ;;
+    -device=gpu)
+      [ "$gpus" != 0 ] || refuse "$flag: the job has no GPUs; give sbatch \
+--gpus-per-node, or leave it out for CPUs" ;;
+  esac
+done
 
 job=controller joins=
 case " $* " in
 *" --join="*) job=worker joins=1 ;; # it is the only task of this job
 *=between_graph*) job=worker ;; # worker 0 is the chief
 esac
-if [ "$joins" ] && [ "${#nodes[@]}" -gt 1 ]; then
-  echo "error: --join: a job that joins has one node; give sbatch --nodes=1 --array=1-N" >&2
-  exit 2
-fi
+[ ! "$joins" ] || [ "${#nodes[@]}" = 1 ] ||
+  refuse "--join: a job that joins has one node; give sbatch --nodes=1 --array=1-N"
 flags=(--worker_hosts="$(IFS=,; echo "${nodes[*]/%/:2224}")")
 [ "$joins" ] || flags+=(--ps_hosts="${nodes[0]}:2223")
 [ "$job" = worker ] || flags+=(--controller_host="${nodes[0]}:2222")
-if [ "${SLURM_GPUS_ON_NODE:-}" ]; then
-  flags+=(--device=gpu --num_gpus="$SLURM_GPUS_ON_NODE")
+if [ "$gpus" != 0 ]; then
+  flags+=(--device=gpu --num_gpus="$gpus")
 else
+  echo "The job has no GPUs: its towers run on the nodes' CPUs." >&2
   flags+=(--device=cpu)
 fi
-# Slurm kills 30 s (KillWait) after it asked to stop.
-flags+=(--stop_grace_secs=25 "$@")
+# Slurm kills 30 s (KillWait) after it asked to stop.  After a node was lost, the
+# controller may be on any node.
+flags+=(--stop_grace_secs=25 --shared_train_dir "$@")
 
 of_task() { # job, index: the command in `words`; GPUs are for workers only
   words=("${PYTHON:-python}" -m towers.train --job_name="$1" --task_index="$2" "${flags[@]}")

@@ -40,6 +40,8 @@ def main() -> int:
     parser.add_argument("--max_workers", type=int, help="of an elastic run")
     parser.add_argument("flags", nargs="*", help="of towers.train, after --")
     given = parser.parse_args()
+    if fault := remote_driver.fault(given.flags):
+        parser.error(fault)
     elastic = remote_driver.is_elastic(given.flags)
     if given.max_workers and not elastic:
         parser.error("--max_workers needs --elastic among the flags of towers.train")

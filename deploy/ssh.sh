@@ -110,12 +110,21 @@ case ${1:-} in
   stop) stop; exit ;;
   run) run "${@:2}"; exit ;;
 esac
+refuse() { echo "error: $1; usage: $0 PS WORKER... -- FLAG... | $0 stop" >&2; exit 2; }
+
 words=" $* "
 machines=${words%% -- *}
-[ "$(wc -w <<<"$machines")" -ge 2 ] && [ "$machines" != "$words" ] || {
-  echo "usage: $0 PS WORKER... -- FLAG... | $0 stop" >&2
-  exit 2
-}
+[ "$machines" != "$words" ] || refuse "there is no -- between machines and flags"
+[ "$(wc -w <<<"$machines")" -ge 2 ] || refuse "no machine for a worker: the first is for the ps"
+for flag in ${words#* -- }; do
+  case ${flag/#--/-} in
+    -ps_hosts* | -worker_hosts* | -controller_host* | -job_name* | -task_index* | -local_cluster*)
+      refuse "$flag: this script gives each machine its task; leave it out" ;;
+  esac
+done
+for machine in $machines; do
+  case $machine in -*) refuse "$machine is no machine; flags come after --" ;; esac
+done
 mkdir -p "$logs"
 if kill -0 "$(cat "$logs/pid" 2>/dev/null)" 2>/dev/null; then
   echo "error: a run that was started from this folder goes on; $0 stop ends it" >&2

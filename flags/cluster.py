@@ -85,6 +85,11 @@ class ClusterFlags:
         "more, which only its owner can read; a task that has another one is not used",
         unset="no secret",
     )
+    shared_train_dir: bool = field(
+        False,
+        "refuse a train_dir that not every ps and worker sees, as a controller that is "
+        "started again on another machine would begin anew there",
+    )
     elastic: str = field(
         "false",
         "go on with the workers that are there when some are lost or join. "

@@ -118,7 +118,7 @@ class Flag:
 
         (A shell does not replace `~` after `=`.)
         """
-        return self.name.endswith(
+        return self.kind is str and self.name.endswith(
             (
                 "_dir",
                 "_file",

@@ -24,6 +24,8 @@ From Python call `towers.fit`, `towers.evaluate` and `towers.predict`.
 import importlib
 from typing import Any
 
+__version__ = "0.1.0"
+
 _CALLS = ("fit", "evaluate", "predict")
 _PACKAGES = ("callbacks", "data")  # for models and data of the user's
 

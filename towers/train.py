@@ -20,10 +20,18 @@ import tensorflow as tf
 
 import models
 from flags import parse
+from flags.devices import DeviceFlags
 from towers import graph, planning, run
 from towers.callbacks.base import TrainingError
 from towers.checkpoints import checkpoint, run_status, saving, warm_start
-from towers.cluster import local_cluster, messages, proxies, refusals, server
+from towers.cluster import (
+    local_cluster,
+    messages,
+    proxies,
+    refusals,
+    server,
+    shared_folder,
+)
 from towers.cluster.controller import Controller
 from towers.cluster.elastic import ElasticController
 from towers.cluster.sessions import session_config, settle_process
@@ -165,8 +173,13 @@ def _control(command: CommandLine, console: Console) -> int:
 
 
 def _on_cluster(command: CommandLine, console: Console, act: Callable[..., int]) -> int:
-    with _sessions(command, console) as sessions:
-        server.announce(sessions.target, command.cluster, console, sessions.hear)
+    config, spec = command.config, command.cluster
+    folder = None if config.evaluation.eval else config.output.train_dir
+    with _sessions(command, console) as sessions, shared_folder.marked(folder) as mark:
+        name = os.path.basename(mark)
+        server.announce(sessions.target, spec, console, sessions.hear, name)
+        if config.cluster.shared_train_dir:
+            sessions.mark = mark
         status = act(command.planned, console, sessions)
         with StopOnSignal():  # the run has ended; signals are ignored
             sessions.dismiss(status)
@@ -176,6 +189,8 @@ def _on_cluster(command: CommandLine, console: Console, act: Callable[..., int])
 def _sessions(command: CommandLine, console: Console) -> Controller:
     """The sessions of a client; starts its server."""
     where, flags = command.planned.placement, command.config.cluster
+    if command.cluster.me in command.cluster.with_towers:
+        _check_gpus(where, command.config.devices)
     session = session_config(where, command.config.devices)
     server_config = _server_config(where, command.cluster, session)
     needs = (where.kind, where.per_task)
@@ -238,6 +253,7 @@ def _serve(command: CommandLine, console: Console) -> int:
         spec, devices.num_gpus, kind=devices.device, gpus=Gpus.of(devices)
     )
     if spec.me.job == "worker":
+        _check_gpus(where, devices)
         _prepare(command, where, console)
     return server.serve(
         spec,
@@ -245,6 +261,13 @@ def _serve(command: CommandLine, console: Console) -> int:
         server.Patience.of(command.config.cluster),
         console,
     )
+
+
+def _check_gpus(where: placement.Placement, devices: DeviceFlags) -> None:
+    """Refuses more GPUs than this machine has, of a task with towers."""
+    if where.kind == "gpu":
+        visible = len(tf.config.list_physical_devices("GPU"))
+        Gpus.of(devices).check(devices.num_gpus, visible)
 
 
 def _prepare(
@@ -269,9 +292,10 @@ def _evaluate(command: CommandLine, console: Console) -> int:
 def _absence(command: CommandLine, console: Console) -> Callable[[], str]:
     """Returns a function that says why there will be no more checkpoints, or ""."""
     spec, wait_secs = command.spec, command.config.cluster.wait_secs
-    if spec and spec.role == cluster_spec.EVALUATOR and spec.jobs:
-        return server.Absence(spec, wait_secs=wait_secs)
     directory = command.config.output.train_dir or ""
+    if spec and spec.role == cluster_spec.EVALUATOR and spec.jobs:
+        absence = server.Absence(spec, wait_secs=wait_secs)
+        return shared_folder.EvaluatorsView(spec, directory, absence)
     seconds = wait_secs if spec else watch.DESERTED_SECONDS
     return watch.Desertion(directory, seconds=seconds, console=console)
 

@@ -1,13 +1,15 @@
 """The answers of other tasks are read; `server_test` has tasks that answer."""
 
+import dataclasses
 import itertools
+import json
 import time
 from unittest import mock
 
 import tensorflow as tf
 from absl.testing import absltest, parameterized
 
-from towers.cluster import messages, ports
+from towers.cluster import messages, ports, software
 from towers.layout import cluster_spec
 
 _SPEC = cluster_spec.from_hosts(
@@ -27,6 +29,33 @@ class AskTest(parameterized.TestCase):
             info = messages.fetch_info(_SPEC, _PS, seconds=1)
         self.assertEqual(info.text(), _HELLO.text())
         self.assertEmpty(messages.differences(_SPEC, _PS, info))
+
+    def test_unequal_software_is_named(self):
+        mine = software.versions()
+        for theirs, differences, remarks in (
+            (mine, [], []),
+            (
+                {**mine, "towers": "0.0.9+ab", "numpy": "1.0"},
+                [
+                    "ps 0 at p:1 runs towers 0.0.9+ab and chief 0 runs "
+                    f"{mine['towers']}; install the same"
+                ],
+                [f"ps 0 at p:1 runs numpy 1.0, and chief 0 runs {mine['numpy']}."],
+            ),
+        ):
+            hello = dataclasses.replace(_HELLO, software=theirs)
+            with _answers(hello.text().encode()):
+                info = messages.fetch_info(_SPEC, _PS, seconds=1)
+            self.assertEqual(messages.differences(_SPEC, _PS, info), differences)
+            self.assertEqual(messages.remarks(_SPEC, _PS, info), remarks)
+
+    def test_software_that_is_not_said_is_older(self):
+        facts = dataclasses.asdict(_HELLO)
+        del facts["software"]
+        with _answers(json.dumps(facts).encode()):
+            info = messages.fetch_info(_SPEC, _PS, seconds=1)
+        (words,) = messages.differences(_SPEC, _PS, info)
+        self.assertStartsWith(words, "ps 0 at p:1 runs towers an older version and")
 
     @parameterized.parameters(b"2", b"{}", b'{"life": "1", "words": []}', b"hello")
     def test_what_cannot_be_read_is_of_another_version(self, text):

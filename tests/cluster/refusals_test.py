@@ -47,7 +47,7 @@ try:
     controller = start("controller", 0)
     others = start("ps", 0), start("worker", 0)
     facts["worker"] = ends(
-        controller, *others, start("worker", 1, "--display_every=0"))
+        controller, *others, start("worker", 1, "--device=gpu"))
     facts["seconds"].append(time.monotonic() - begun)
 
     start = cluster("--replication=between_graph")
@@ -85,10 +85,13 @@ class RefusalsTest(digit_runs.Runs):
         self.assertRegex(controller[1][-1], "^error: --optimizer=none: ")
         for status, lines in others:
             self.assertEqual(status, 2, lines)
-        for name, flag in (("worker", "--display_every"), ("follower", "--num_batche")):
+        for name, fault in (
+            ("worker", "--num_gpus=1: 1 GPU asked for, but this machine has 0"),
+            ("follower", "--num_batches=0: must be at least"),
+        ):
             leader, *others, refused = facts[name]
             self.assertEqual([leader[0], refused[0]], [1, 2], refused[1])
-            words = rf"^error: worker 1 at \S+ is refused: {flag}.*=0: must be at least"
+            words = rf"^error: worker 1 at \S+ is refused: {fault}"
             self.assertRegex(leader[1][-1], words)
             for status, lines in others:
                 self.assertEqual(status, 1, lines)

@@ -90,7 +90,8 @@ class RemoteDriverTest(parameterized.TestCase):
                 self.assertEqual(
                     task.get()["flags"],
                     [
-                        *("--num_gpus=2", f"--job_name={me}", "--task_index=0"),
+                        *("--shared_train_dir", "--num_gpus=2"),
+                        *(f"--job_name={me}", "--task_index=0"),
                         *("--controller_host=m:10", "--ps_hosts=m:11"),
                         "--worker_hosts=m:12",
                     ],
@@ -100,6 +101,15 @@ class RemoteDriverTest(parameterized.TestCase):
             self.assertEqual(tasks[_PS].get(), {"end": 0})
 
         self.assertEqual(self.run_driver(driver, act), 7)
+
+    def test_flags_that_place_tasks_are_refused(self):
+        fault = remote_driver.fault(["--num_gpus=2", "--worker_hosts=a:1"])
+        self.assertEqual(
+            fault,
+            "--worker_hosts=a:1: the engine places the tasks that --tasks names; leave "
+            "it out",
+        )
+        self.assertEqual(remote_driver.fault(["--model=ps_hosts"]), "")
 
     def test_worker_0_leads_clients_with_graphs_of_their_own(self):
         driver = self.driver("--replication=between_graph")

@@ -64,6 +64,59 @@ class TablesTest(parameterized.TestCase, tf.test.TestCase):
         with self.assertRaisesRegex(ValueError, "_parquet: .* has no column 'area'"):
             from_parquet([path], "area")
 
+    def _folder(self, **rows):
+        """A folder as Spark writes it, in two parts, with a partition of its own."""
+        folder = self.create_tempdir().full_path
+        for part, day in enumerate(("mon", "tue")):
+            place = os.path.join(folder, f"day={day}")
+            os.mkdir(place)
+            name = f"part-0000{part}-1a2b.c000.snappy.parquet"
+            table = pa.table({key: values[part] for key, values in rows.items()})
+            pyarrow.parquet.write_table(table, os.path.join(place, name))
+            with open(os.path.join(place, f".{name}.crc"), "w") as file:
+                file.write("crc")
+        open(os.path.join(folder, "_SUCCESS"), "w").close()
+        return folder
+
+    def test_folders_of_spark_are_read(self):
+        arrays = [[1.5, 2], [3, 4]], [[5, 6]]
+        folder = self._folder(x=arrays, n=([1, 2], [3]))
+        data = from_parquet([folder], {"x": "x", "all": ["n", "x"]}, "day")
+        self.assertEqual(data.num_classes, 2)
+        features, day = _rows(data, [0, 1, 2])
+        self.assertAllEqual(features["x"], [[1.5, 2], [3, 4], [5, 6]])
+        self.assertAllEqual(features["all"], [[1, 1.5, 2], [2, 3, 4], [3, 5, 6]])
+        self.assertAllEqual(day, [0, 0, 1])
+        matrices = from_parquet([self._folder(m=([[[1, 2]]], [[[3, 4]]]))], "m")
+        self.assertAllEqual(_rows(matrices, [1])[0], [[[3, 4]]])
+
+    @parameterized.parameters(
+        (([[1, 2]], [[3]]), "'x' has 1 values in row 1, and 2 in row 0"),
+        (([[1, 2]], [[3, None]]), "'x' lacks a value in row 1; leave the row out"),
+        (([[1, 2]], [None]), "'x' has no value in row 1; say what stands"),
+        (([["a"]], [["b"]]), "'x' is of list<.*string>; numbers, words, and arrays"),
+        (([{"a": 1}], [{"a": 2}]), "'x' is of struct<.*>; write its fields as columns"),
+        (
+            ([dict(type=1, size=2, indices=[0], values=[1.0])],) * 2,
+            "'x' is of struct<.*; for vectors of Spark ML, write vector_to_array",
+        ),
+        (([1], ["a"]), "cannot be read: .*'a' as a scalar of type int64"),
+    )
+    def test_what_spark_can_write_and_is_not_read(self, values, words):
+        with self.assertRaisesRegex(ValueError, f"^from_parquet: .*{words}"):
+            from_parquet([self._folder(x=values)], "x")
+
+    def test_a_folder_that_is_no_table_is_named(self):
+        folder = self.create_tempdir().full_path
+        for name, words in (
+            ("_SUCCESS", "has no Parquet files"),
+            ("_delta_log", "has _delta_log: it is a Delta table"),
+            ("_temporary", "has _temporary: its writer has not finished"),
+        ):
+            os.mkdir(os.path.join(folder, name))
+            with self.assertRaisesRegex(ValueError, f"^from_parquet: {folder} {words}"):
+                from_parquet([folder], "x")
+
     def test_labels_that_are_words_are_classes(self):
         self.assertEqual(from_csv([self._file()], "rooms", "city").num_classes, 2)
         self.assertIsNone(from_csv([self._file()], "city", "rooms").num_classes)
@@ -105,7 +158,7 @@ class TablesTest(parameterized.TestCase, tf.test.TestCase):
         ("city\n", "has no rows"),
         ("city,a\n1\n", "cannot be read: CSV parse error"),
         ("a,city\n1,\n", "'city' has no value in row 0"),
-        ("city\n2020-01-01\n", "'city' is of date32.*; numbers and words can be read"),
+        ("city\n2020-01-01\n", "'city' is of date32.*; numbers, words, and arrays"),
     )
     def test_what_is_wrong_in_a_file_is_named(self, text, words):
         with self.assertRaisesRegex(ValueError, f"^from_csv: .*{words}"):

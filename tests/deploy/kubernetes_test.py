@@ -1,6 +1,8 @@
 """The manifests of Kubernetes: their fields, their safety, and the task of each pod."""
 
+import contextlib
 import copy
+import io
 import json
 import re
 from collections.abc import Iterator
@@ -11,23 +13,11 @@ from absl.testing import absltest, parameterized
 
 from flags import config, parse
 from flags.cluster import ClusterFlags
+from tests.deploy import manifest_fields
 from tests.processes.programs import ROOT
 from towers.layout import cluster_spec
 from towers.optimizers.optimizer import OPTIMIZERS
 
-# Kind of object -> its fields and their types; "!" marks a required one.  From the
-# client of Kubernetes 1.37 (pip's kubernetes 37.0.2), the JobSet API v1alpha2
-# (kubernetes-sigs/jobset 0336a8f, api/jobset/v1alpha2/jobset_types.go) and the TFJob
-# API v1 (kubeflow/training-operator 186ac6c, pkg/apis/kubeflow.org/v1), all under the
-# Apache License 2.0; only the kinds that the manifests have.
-_FIELDS = json.loads((ROOT / "tests/deploy/kubernetes_fields.json").read_text())
-_SCALARS: dict[str, tuple[type, ...]] = {
-    "str": (str,),
-    "int": (int,),
-    "bool": (bool,),
-    "quantity": (str, int),
-    "object": (object,),
-}
 _JOBS = ("tfjob", "jobset", "statefulset")
 _FILES = (*_JOBS, "volumes", "networkpolicy")
 
@@ -37,32 +27,6 @@ def _documents(name: str, *, elastic: bool = False) -> list[Any]:
     if elastic:  # as the command in the file does
         text = text.replace("#elastic ", "")
     return list(yaml.safe_load_all(text))
-
-
-def _problems(value: Any, kind: str, path: str) -> Iterator[str]:
-    """What the API server's strict check would say of an object or a part of one."""
-    if match := re.fullmatch(r"(list|dict)\[(.*)\]", kind):
-        if not isinstance(value, dict if match[1] == "dict" else list):
-            yield f"{path} is no {match[1]}"
-            return
-        parts = value.items() if match[1] == "dict" else enumerate(value)
-        for key, part in parts:
-            yield from _problems(part, match[2], f"{path}[{key}]")
-    elif kind in _SCALARS:
-        right = isinstance(value, _SCALARS[kind])
-        if not right or (isinstance(value, bool) and kind not in ("bool", "object")):
-            yield f"{path} is no {kind}"
-    elif not isinstance(value, dict):
-        yield f"{path} is no {kind}"
-    else:
-        fields = {name.rstrip("!"): part for name, part in _FIELDS[kind].items()}
-        missing = {n[:-1] for n in _FIELDS[kind] if n[-1] == "!"} - set(value)
-        yield from (f"{path} lacks {name}" for name in sorted(missing))
-        for name, part in value.items():
-            if name not in fields:
-                yield f"{path} has no field {name}"
-            else:
-                yield from _problems(part, fields[name], f"{path}.{name}")
 
 
 def _templates(name: str, **form: bool) -> Iterator[tuple[str, int, Any]]:
@@ -92,8 +56,7 @@ class ManifestsTest(parameterized.TestCase):
     def test_the_fields_are_those_of_the_published_apis(self, name):
         for elastic in (False, True):
             for document in _documents(name, elastic=elastic):
-                kind = document["kind"]
-                self.assertEqual(list(_problems(document, kind, kind)), [])
+                self.assertEqual(list(manifest_fields.problems(document)), [])
 
     def test_a_wrong_field_is_named(self):
         (job,) = _documents("jobset")
@@ -107,8 +70,23 @@ class ManifestsTest(parameterized.TestCase):
         ):
             edited = copy.deepcopy(job)
             change(edited["spec"])
-            (problem,) = _problems(edited, "JobSet", "JobSet")
-            self.assertStartsWith(problem, words)
+            path = self.create_tempfile("mine.yaml", yaml.safe_dump(edited)).full_path
+            with contextlib.redirect_stderr(io.StringIO()) as said:
+                self.assertEqual(manifest_fields.main([path]), 2)
+            self.assertRegex(
+                said.getvalue(), f"^error: {path}: {re.escape(words)}.*\n$"
+            )
+
+    def test_a_file_that_is_no_manifest_is_named(self):
+        for text, words in (
+            ("kind: JobSets", "kind 'JobSets' is not known here"),
+            ("kind: [", "while parsing"),
+            ("- kind", "kind None is not known"),
+        ):
+            path = self.create_tempfile("mine.yaml", text).full_path
+            with contextlib.redirect_stderr(io.StringIO()) as said:
+                self.assertEqual(manifest_fields.main([path]), 2)
+            self.assertStartsWith(said.getvalue(), f"error: {path}: {words}")
 
     @parameterized.parameters(*_JOBS)
     def test_pods_are_confined_and_have_time_to_save(self, name):

@@ -4,7 +4,7 @@ import os
 import pathlib
 import subprocess
 
-from absl.testing import absltest
+from absl.testing import parameterized
 
 from flags import parse
 from tests.processes.programs import ROOT
@@ -15,12 +15,25 @@ _DEPLOY = ROOT / "deploy"
 _OF_SRUN = ("--nodes", "--ntasks", "--overlap", "--cpu-bind", "--nodelist")
 
 
-class ScriptsTest(absltest.TestCase):
+class ScriptsTest(parameterized.TestCase):
     """The scripts, with programs that only note in the place of ssh and others."""
 
-    def _run(
+    def _run(self, script: str, *arguments: str, **given: str) -> list[list[str]]:
+        """The words of each command that the script gives."""
+        folder, ended = self._ended(script, *arguments, **given)
+        self.assertEqual(ended.returncode, 0, ended.stderr)
+        return [line.split() for line in (folder / "log").read_text().splitlines()]
+
+    def _refusal(self, script: str, *arguments: str, **given: str) -> str:
+        """What the script says, which starts nothing."""
+        folder, ended = self._ended(script, *arguments, **given)
+        self.assertEqual(ended.returncode, 2, ended.stderr)
+        self.assertFalse((folder / "log").exists(), "something was started")
+        return ended.stderr
+
+    def _ended(
         self, script: str, *arguments: str, nodes: str = "n0 n1 n2", **environment: str
-    ) -> list[list[str]]:
+    ) -> tuple[pathlib.Path, subprocess.CompletedProcess[str]]:
         folder = pathlib.Path(self.create_tempdir())
         for name in ("ssh", "srun", "python"):
             program = folder / name
@@ -29,17 +42,20 @@ class ScriptsTest(absltest.TestCase):
             )
             program.chmod(0o755)
         scontrol = folder / "scontrol"
-        scontrol.write_text(f'#!/usr/bin/env bash\nprintf "%s\\n" {nodes}\n')
+        scontrol.write_text(
+            f'#!/usr/bin/env bash\n[ "$3" != x ] && printf "%s\\n" {nodes}\n'
+        )
         scontrol.chmod(0o755)
         path = f"{folder}:{os.environ['PATH']}"
-        subprocess.run(
+        ended = subprocess.run(
             ["bash", str(_DEPLOY / script), *arguments],
             env={**os.environ, "PATH": path, **environment},
             cwd=folder,
-            check=True,
+            stderr=subprocess.PIPE,
+            text=True,
             timeout=60,
         )
-        return [line.split() for line in (folder / "log").read_text().splitlines()]
+        return folder, ended
 
     def _roles(self, lines: list[list[str]]) -> list[tuple[str, str]]:
         roles = []
@@ -94,9 +110,8 @@ class ScriptsTest(absltest.TestCase):
     def test_slurm_with_a_worker_that_joins(self):
         self.nodes = []
         flags = ("--elastic", "--join=c:2222")
-        with self.assertRaises(subprocess.CalledProcessError) as caught:
-            self._slurm(*flags)
-        self.assertEqual(caught.exception.returncode, 2)
+        said = self._refusal("slurm.sh", *flags, SLURM_JOB_NODELIST="n[0-2]")
+        self.assertStartsWith(said, "error: --join: a job that joins has one node;")
         (line,) = self._slurm(*flags, nodes="n2")
         self.assertContainsSubset(("--worker_hosts=n2:2224", *flags), line)
         self.assertEqual(self._roles([line]), [("worker 0", cluster_spec.SERVER)])
@@ -134,3 +149,28 @@ class ScriptsTest(absltest.TestCase):
         calls = [words for words in lines if words[0] == "ssh"]
         names = [words[words.index("cd") - 1] for words in calls]
         self.assertCountEqual(names, ["p", "w0", "w1"])
+
+    @parameterized.parameters(
+        ({}, (), "SLURM_JOB_NODELIST is not set, so this is no job: sbatch"),
+        ({"LIST": "x"}, (), "scontrol knows no nodes for SLURM_JOB_NODELIST=x"),
+        ({"NUM": "2"}, (), "the job has 2 nodes .*NODELIST=n.* names 3"),
+        ({"GPUS": "many"}, (), "SLURM_GPUS_ON_NODE=many is no number of GPUs"),
+        ({}, ("--worker_hosts=a:1",), "--worker_hosts=a:1: this script .* the 3 nodes"),
+        ({"GPUS": "0"}, ("--device=gpu",), "--device=gpu: the job has no GPUs; give"),
+    )
+    def test_slurm_refuses(self, given, flags, words):
+        names = {"LIST": "JOB_NODELIST", "NUM": "JOB_NUM_NODES", "GPUS": "GPUS_ON_NODE"}
+        given = {"LIST": "n[0-2]", **given} if given or flags else {}
+        environment = {f"SLURM_{names[name]}": value for name, value in given.items()}
+        said = self._refusal("slurm.sh", *flags, **environment)
+        self.assertRegex(said, f"^error: {words}.*\n$")
+
+    @parameterized.parameters(
+        ("p -- --num_gpus=2", "no machine for a worker: the first is for the ps"),
+        ("p w --num_gpus=2", "there is no -- between machines and flags"),
+        ("p --num_gpus=2 --", "--num_gpus=2 is no machine; flags come after --"),
+        ("p w -- --task_index=1", "--task_index=1: this script gives each machine"),
+    )
+    def test_ssh_refuses(self, arguments, words):
+        said = self._refusal("ssh.sh", *arguments.split())
+        self.assertRegex(said, f"^error: {words}.*; usage: .*\n$")

@@ -146,6 +146,13 @@ class SlurmTest(digit_runs.Runs):
         self.assertEqual(self._ends(job), ("COMPLETED", "0:0", "0"))
         self._assert_is_that_of_an_undisturbed_run(step)
 
+        # Slurm's GPUs are made up here.
+        job = self._submit("--device=gpu")
+        self.assertEqual(self._ends(job), ("FAILED", "1:0", "0"))
+        self.assertRegex(
+            self._log(), r"(?m)^error: worker \d at n\d:2224 is refused: --num"
+        )
+
     def _assert_is_that_of_an_undisturbed_run(self, step):
         whole = os.path.join(os.path.dirname(self.directory), "whole")
         in_process_cluster.ended(

@@ -30,7 +30,11 @@ StrictHostKeyChecking no
 UserKnownHostsFile /dev/null
 LogLevel ERROR
 """
-_START = 'mount -t tmpfs none /run && mkdir /run/sshd && exec "$@"'
+# The words after it: a folder on a disk of the machine's own, and the daemon.
+_START = (
+    'mount -t tmpfs none /run && mkdir /run/sshd && mount -t tmpfs none "$0" && '
+    'exec "$@"'
+)
 _FLAGS = (
     *("--model=tests.digit_runs:small_model", "--device=cpu", "--num_gpus=1"),
     *("--num_warmup_batches=0", "--save_model_steps=20"),
@@ -65,9 +69,11 @@ class SshTest(digit_runs.Runs):
             self.folder, environment, data_dir=digit_runs.data_dir()
         )
         self.addCleanup(self.hosts.end)
+        self.own_disk = self.folder / "own"
+        self.own_disk.mkdir()
         for name in ("n0", "n1"):
             command = (_SSHD, "-D", "-f", str(self.folder / "server"))
-            self.hosts.start(name, "sh", "-c", _START, "sh", *command)
+            self.hosts.start(name, "sh", "-c", _START, str(self.own_disk), *command)
         for name in ("n0", "n1"):
             self.hosts.until(lambda n=name: self._reaches(n))
         self.work = self.folder / "work"  # where the user is
@@ -99,6 +105,7 @@ class SshTest(digit_runs.Runs):
     def test_the_run_outlives_a_task_and_the_terminal(self):
         shell = self._start("--num_batches=1000000")
         self._waits_for(r"^40\t")
+        self._refuses_an_evaluator()
         [worker] = hosts.pids(self.directory, "--job_name=worker", "--task_index=1")
         os.kill(worker, signal.SIGKILL)
         self._waits_for("^worker 1 on n1 ended with status 137; its log is n1:")
@@ -125,6 +132,33 @@ class SshTest(digit_runs.Runs):
             data_dir=digit_runs.data_dir(),
         )
         trainer.assert_same_bits(self.values(), survived)
+
+    def _refuses_an_evaluator(self):
+        """That looks into another folder than the one in which the run saves."""
+        hosts_flags = ("--controller_host=n0:2222", "--ps_hosts=n0:2223")
+        workers = "--worker_hosts=n0:2224,n1:2224"
+        flags = ("--job_name=evaluator", f"--train_dir={self.own_disk}", *_FLAGS[:3])
+        command = (sys.executable, "-m", "towers.train", *flags, *hosts_flags, workers)
+        log = self.folder / "evaluator.log"
+        noted = ("sh", "-c", 'exec "$@" >"$0" 2>&1', str(log), *command)
+        status = self.hosts.start("n1", *noted).wait(hosts.PATIENCE)
+        said = log.read_text()
+        self.assertEqual(status, 2, said)
+        words = "on n1 this is not the folder in which the controller at n0:2222 saves"
+        self.assertIn(words, said)
+
+    def test_a_disk_of_one_machine_is_refused_where_all_must_see_it(self):
+        self.directory = str(self.own_disk / "run")
+        status = self._start("--num_batches=5", "--shared_train_dir").wait(
+            hosts.PATIENCE
+        )
+        self.assertEqual(status, 2, self._log())
+        self.assertRegex(
+            self._log(),
+            "error: --train_dir=.*/own/run: this folder of n0 is not seen by worker 1 "
+            "at n1:2224; name one",
+        )
+        self.assertEmpty(list(hosts.pids(self.directory)))
 
     def test_a_machine_that_cannot_run_its_task_ends_the_run(self):
         status = self._start("--num_batches=5", second="n9").wait(hosts.PATIENCE)

@@ -15,8 +15,15 @@ from collections.abc import Callable, Iterable, Iterator
 
 import tensorflow as tf
 
-from towers.cluster import connections, messages, open_ports, ports, server
-from towers.cluster.health_check import ANSWER_SECONDS, HealthCheck, in_parallel
+from towers.cluster import (
+    connections,
+    messages,
+    open_ports,
+    ports,
+    server,
+    shared_folder,
+)
+from towers.cluster.health_check import ANSWER_SECONDS, HealthCheck, Hellos, in_parallel
 from towers.cluster.sessions import MembersChangedError, Stop
 from towers.cluster.watchdog import LEAVE_SECONDS, StallError, WatchedSession
 from towers.errors import explain
@@ -58,12 +65,14 @@ class Controller:
     Attributes:
       target: of the server.
       members: as in `sessions.Sessions`.
+      mark: path of a file that every task must see before the first step; or "".
 
     Raises:
       messages.ClusterError: the port is taken.
     """
 
     members: ClusterSpec | None = None
+    mark = ""
     _goes_on = (
         "Going on from the last checkpoint, or from the start if there is none yet."
     )
@@ -91,6 +100,7 @@ class Controller:
         self._resumes = self._hinted = False
         self._given_up: set[Task] = set()
         self._refused: dict[str, str] = {}  # name of a task -> why
+        self._remarks: set[str] = set()  # that were printed
         # Tasks that take no part in session calls, so that no call notices their loss.
         self._apart = spec.clients[1:] if spec.me == spec.controller else []
         self._lost: Callable[[], list[str]] = list
@@ -147,6 +157,7 @@ class Controller:
           Interrupted: a signal came, and no attempt is under way.
           messages.ClusterError: a task is wrong, or does not come back, or nothing
             was saved.
+          ValueError: a task does not see `mark`.
         """
         self._stopping = lambda: stop.received is not None
         self._resumes = resumes
@@ -155,6 +166,8 @@ class Controller:
             self._gather(stop)
             if stop.received is not None:
                 raise Interrupted(stop.received, unsaved)
+            shared_folder.check(self._spec, self.mark)
+            self.mark = ""
             begun = time.monotonic()
             try:
                 with self._listening(stop):
@@ -253,6 +266,7 @@ class Controller:
             self._roll_call.check(hellos)
             if not silent:
                 self._roll_call.remember(hellos)
+                self._remark(hellos)
                 self._refused.clear()  # they were started anew
                 return
             refused = [self._refused.get(str(task)) for task in silent]
@@ -260,6 +274,14 @@ class Controller:
                 raise messages.ClusterError(words)
             reasons = "; ".join(silent.values())
             due = self._go_on_waiting(begun, due, silent, reasons)
+
+    def _remark(self, hellos: Hellos) -> None:
+        """Prints, once each, how the software of other tasks differs."""
+        for task, hello in sorted(hellos.items()):
+            for line in messages.remarks(self._spec, task, hello):
+                if line not in self._remarks:
+                    self._console(line)
+                self._remarks.add(line)
 
     def _go_on_waiting(
         self, begun: float, due: float, missing: Iterable[Task], reasons: str

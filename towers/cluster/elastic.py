@@ -289,6 +289,7 @@ class ElasticController(Controller):
         self._spec = self._of(set(chosen))
         self._roll_call = HealthCheck(self._spec, self._needs)
         self._roll_call.remember(hellos)
+        self._remark(hellos)
         for address in chosen:
             worker = self._workers[address]
             if address not in before or not worker.joined_life:

@@ -11,12 +11,12 @@ import json
 import queue
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from towers.cluster import ports, token_exchange
+from towers.cluster import ports, software, token_exchange
 from towers.errors import explain
 from towers.layout.cluster_spec import ClusterSpec, Task
 from towers.layout.placement import device
@@ -54,6 +54,9 @@ class TaskInfo:
       why: the reason of the last time.
       flags: of a client, as in `ClusterSpec`.
       has_token: whether it has a cluster token.
+      software: name -> version; see `software.versions`.
+      mark: of a controller, the name of a file in its `--train_dir`; see
+        `shared_folder`.
     """
 
     tensorflow: str
@@ -64,6 +67,8 @@ class TaskInfo:
     why: str = ""
     flags: Sequence[str] = ()
     has_token: bool = False
+    software: Mapping[str, str] = dataclasses.field(default_factory=software.versions)
+    mark: str = ""
 
     def text(self) -> str:
         """The text that `fetch_info` reads."""
@@ -187,15 +192,15 @@ def fetch_info(spec: ClusterSpec, task: Task, *, seconds: float) -> TaskInfo:
         handle = tf.raw_ops.VarHandleOp(dtype=tf.string, shape=[], shared_name=_HELLO)
         return tf.raw_ops.ReadVariableOp(resource=handle, dtype=tf.string)
 
-    answer = _fetch(spec, task, text, seconds)
+    answer = fetch(spec, task, text, seconds)
     try:
-        info = TaskInfo(**json.loads(answer))
+        info = TaskInfo(**{"software": {}, **json.loads(answer)})
     except (ValueError, TypeError):
         raise NoAnswerError("what answers there is another version of towers") from None
     if spec.token or info.has_token:
         asked = token_exchange.question(spec.token, spec.me)
         left = until - time.monotonic()
-        answer = _fetch(spec, task, lambda: token_exchange.ask(asked), left)
+        answer = fetch(spec, task, lambda: token_exchange.ask(asked), left)
         if not token_exchange.is_right(answer, spec.token, asked):
             ours, theirs = bool(spec.token), info.has_token
             raise NoAnswerError(
@@ -204,10 +209,10 @@ def fetch_info(spec: ClusterSpec, task: Task, *, seconds: float) -> TaskInfo:
     return info
 
 
-def _fetch(
+def fetch(
     spec: ClusterSpec, task: Task, make: Callable[[], tf.Tensor], seconds: float
-) -> bytes:
-    """Fetches a string that `make` adds to a graph of the task.
+) -> Any:
+    """Fetches the tensor that `make` adds to a graph of the task.
 
     Raises:
       NoAnswerError: it does not answer, or another program answers.
@@ -279,12 +284,16 @@ def _closes(address: str, seconds: float) -> bool:
 
 def differences(spec: ClusterSpec, task: Task, hello: TaskInfo) -> list[str]:
     """Why a task that answers is not a task of this cluster, in words."""
-    name, reasons = f"{task} at {spec.address(task)}", []
+    name = f"{task} at {spec.address(task)}"
+    unequal = list(software.differences(hello.software, must_agree=True))
     if hello.tensorflow != tf.__version__:
-        reasons.append(
-            f"{name} runs TensorFlow {hello.tensorflow} and {spec.me} runs "
-            f"{tf.__version__}; install the same"
-        )
+        versions = hello.tensorflow, tf.__version__
+        unequal.append(software.Difference("TensorFlow", *versions))
+    reasons = [
+        f"{name} runs {each.name} {each.theirs} and {spec.me} runs {each.ours}; "
+        "install the same"
+        for each in unequal
+    ]
     if spec.elastic:
         if leader(hello) != spec.address(spec.controller):
             reasons.append(
@@ -300,6 +309,15 @@ def differences(spec: ClusterSpec, task: Task, hello: TaskInfo) -> list[str]:
     if disagreement := spec.disagreement(task, hello.flags):
         reasons.append(f"{name} {disagreement}")
     return reasons
+
+
+def remarks(spec: ClusterSpec, task: Task, hello: TaskInfo) -> list[str]:
+    """Lines about a task whose software differs, but not so that it matters here."""
+    return [
+        f"{task} at {spec.address(task)} runs {each.name} {each.theirs}, and {spec.me} "
+        f"runs {each.ours}."
+        for each in software.differences(hello.software, must_agree=False)
+    ]
 
 
 def leader(hello: TaskInfo) -> str:

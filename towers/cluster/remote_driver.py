@@ -41,6 +41,23 @@ _WAITING_SECONDS = 30.0  # between two lines about tasks that are not there
 _GRACE_SECONDS = 10.0
 
 
+# Flags that say where tasks are, which the driver gives to each of them.
+_OF_PLACES = (
+    *("job_name", "task_index", "ps_hosts", "worker_hosts", "controller_host"),
+    "local_cluster",
+)
+
+
+def fault(flags: Sequence[str]) -> str:
+    """Why a driver cannot give these flags to its tasks, or ""."""
+    for flag in flags:
+        if flag.lstrip("-").partition("=")[0] in _OF_PLACES:
+            return (
+                f"{flag}: the engine places the tasks that --tasks names; leave it out"
+            )
+    return ""
+
+
 class _Message(NamedTuple):
     """From a task: its hello, a line, a status, or the end of its connection."""
 
@@ -265,7 +282,8 @@ class Driver:
         job, index = self.names[rank]
         self._attempts[rank] += 1
         self._statuses.pop(rank, None)
-        flags = [*self._flags, f"--job_name={job}"]
+        # The controller may be started again on any machine.
+        flags = ["--shared_train_dir", *self._flags, f"--job_name={job}"]
         if rank in self.needed:
             flags += [f"--task_index={index}", *self._hosts]
         else:

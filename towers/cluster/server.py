@@ -129,6 +129,7 @@ def announce(
     spec: ClusterSpec,
     console: Callable[[str], None],
     hear: Callable[[messages.Note], None] | None = None,
+    mark: str = "",
 ) -> tuple[queue.SimpleQueue[int], Callable[[str], None], str]:
     """Publishes this task's `TaskInfo`, and listens for its dismissal.
 
@@ -139,6 +140,7 @@ def announce(
       spec: with this task as `me`.
       console: takes a line about a task that has another token.
       hear: takes each note that other tasks send, in a thread; only of the controller.
+      mark: as in `TaskInfo`.
 
     Returns:
       (a queue that receives the exit status; a function that tells the controller the
@@ -158,8 +160,11 @@ def announce(
 
     def report_dropout(why: str = "") -> None:
         facts = tf.__version__, spec.as_dict(), dict(devices), life
-        has_token = bool(spec.token)
-        hello = messages.TaskInfo(*facts, next(breaks), why, spec.flags, has_token)
+        hello = messages.TaskInfo(
+            *(*facts, next(breaks), why, spec.flags),
+            has_token=bool(spec.token),
+            mark=mark,
+        )
         session.run(mail.publish, {mail.hello: hello.text()})
 
     report_dropout()

@@ -1,6 +1,7 @@
 """Examples from the rows of tables: CSV and Parquet files, read by pyarrow.
 
     from_csv(["homes.csv"], {"size": ["area", "rooms"], "city": "city"}, "price")
+    from_parquet(["what_spark_wrote"], "features", "label")
 
 Words become numbers: the sorted words of a column are its categories.  The categories
 of the training data are the vocabulary of the run.  It is saved in checkpoints, and the
@@ -17,13 +18,22 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
-import pyarrow.parquet
+import pyarrow.dataset
 
 from towers.data import examples
 from towers.data.arrays import from_arrays
 from towers.data.examples import Examples
 
 Paths = Sequence[str | os.PathLike[str]]
+
+# What is in a folder whose Parquet files alone are not the table -> why.
+_NOT_WHOLE = {
+    "_temporary": "its writer has not finished, or failed; write it anew",
+    "_delta_log": "it is a Delta table, which also has files that do not count any "
+    "more; write it as Parquet",
+}
+_FIELDS_OF_VECTORS = {"type", "size", "indices", "values"}  # of Spark ML
+_READABLE = "numbers, words, and arrays of numbers can be read"
 
 
 def from_csv(
@@ -39,7 +49,7 @@ def from_csv(
     Args:
       paths: of the files; their rows are concatenated.
       features: the name of a column, for its value; a list of names, for the vector of
-        their values, float32; or a nest (dicts, tuples) of these.
+        all their values, float32; or a nest (dicts, tuples) of these.
       labels: the same; () if there are none.
       weights: the column with the weight of each example; None if all are equal.
       fill: column -> value in place of a missing one, and of a word that the training
@@ -70,13 +80,23 @@ def from_parquet(
     *,
     fill: Mapping[str, Any] | None = None,
 ) -> Examples:
-    """The rows of Parquet files as examples; see `from_csv`."""
+    """The rows of Parquet files as examples; see `from_csv`.
+
+    A path may be a folder, as Spark writes it: its rows are those of its files, by
+    name, and `key=value` in the names of folders is a column.  A column of arrays of
+    one length is a feature with their shape.
+    """
 
     def read(path: str, names: list[str]) -> pa.Table:
-        present = pyarrow.parquet.read_schema(path).names
-        if missing := [name for name in names if name not in present]:
+        for part, why in _NOT_WHOLE.items():
+            if os.path.lexists(os.path.join(path, part)):
+                raise ValueError(f"from_parquet: {path} has {part}: {why}")
+        rows = pyarrow.dataset.dataset(path, format="parquet", partitioning="hive")
+        if not rows.files:
+            raise ValueError(f"from_parquet: {path} has no Parquet files")
+        if missing := [name for name in names if name not in rows.schema.names]:
             raise KeyError(missing[0])
-        return pyarrow.parquet.read_table(path, columns=names)
+        return rows.to_table(columns=names)
 
     return _examples(
         "from_parquet", read, paths, _Columns(features, labels, weights, fill)
@@ -181,7 +201,8 @@ class _Table:
                     f"{words!r} holds words, and a list of columns is a vector of "
                     "numbers; name it apart"
                 )
-            return np.stack([arrays[name].astype(np.float32) for name in column], 1)
+            rows = [arrays[name].astype(np.float32) for name in column]
+            return np.concatenate([each.reshape(len(each), -1) for each in rows], 1)
 
         labels, num_classes = self._columns.parts[1], None
         if isinstance(labels, str) and self._is_text(labels):
@@ -245,6 +266,8 @@ class _Table:
           ValueError: it has neither numbers nor words, or a word is not a category.
         """
         kind = values.type
+        if _is_list(kind):
+            return self._vectors(name, values)
         if pa.types.is_boolean(kind):
             return values.to_numpy(zero_copy_only=False)
         if pa.types.is_floating(kind) or pa.types.is_decimal(kind):
@@ -255,7 +278,8 @@ class _Table:
             return narrow if np.array_equal(wide, narrow) else wide
         if not self._is_text(name):
             raise ValueError(
-                f"{self._what}: {name!r} is of {kind}; numbers and words can be read"
+                f"{self._what}: {name!r} is of {self._values[name].type}; "
+                + (_remedy(kind) or _READABLE)
             )
         words = _words(name, vocabulary)
         numbers = pc.index_in(values, value_set=pa.array(words, kind))
@@ -269,6 +293,44 @@ class _Table:
                 )
             numbers = pc.fill_null(numbers, words.index(other))
         return numbers.to_numpy(zero_copy_only=False).astype(np.int32)
+
+    def _vectors(self, name: str, values: pa.Array) -> np.ndarray:
+        """A column of arrays, as one array.
+
+        Raises:
+          ValueError: their lengths differ, a value is missing, or is no number.
+        """
+        lengths = pc.list_value_length(values)
+        width = lengths[0].as_py()
+        row = pc.index(pc.equal(lengths, width), False).as_py()
+        if row >= 0:
+            raise ValueError(
+                f"{self._what}: {name!r} has {lengths[row]} values in row {row}, and "
+                f"{width} in row 0; all rows must have as many"
+            )
+        entries = values.flatten()
+        place = pc.index(pc.is_null(entries, nan_is_null=True), True).as_py()
+        if place >= 0:
+            raise ValueError(
+                f"{self._what}: {name!r} lacks a value in row {place // width}; leave "
+                "the row out"
+            )
+        numbers = self._numbers(name, entries, ())
+        return numbers.reshape(len(values), width, *numbers.shape[1:])
+
+
+def _is_list(kind: pa.DataType) -> bool:
+    lists = pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list
+    return any(is_one(kind) for is_one in lists)
+
+
+def _remedy(kind: pa.DataType) -> str:
+    """What to do about a column of a type that cannot be read, or ""."""
+    if not pa.types.is_struct(kind):
+        return ""
+    if {kind.field(i).name for i in range(kind.num_fields)} == _FIELDS_OF_VECTORS:
+        return "for vectors of Spark ML, write vector_to_array(column) of Spark"
+    return "write its fields as columns"
 
 
 def _words(name: str, vocabulary: Sequence[bytes]) -> list[str]:

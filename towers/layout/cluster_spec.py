@@ -42,7 +42,7 @@ _CHIEF = Task("chief", 0)
 # Settings about other tasks, which a process without them refuses.
 _OF_OTHERS = (
     *("stall_secs", "wait_secs", "stop_grace_secs", "replication"),
-    *("cluster_token_file", "elastic"),
+    *("cluster_token_file", "shared_train_dir", "elastic"),
 )
 
 

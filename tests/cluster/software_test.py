@@ -1,0 +1,47 @@
+"""The versions that a task says of itself."""
+
+import pathlib
+import platform
+import shutil
+from unittest import mock
+
+import numpy as np
+from absl.testing import absltest
+
+import towers
+from towers.cluster import software
+
+_PROJECT = pathlib.Path(towers.__file__).parents[1]
+
+
+class SoftwareTest(absltest.TestCase):
+    def setUp(self):
+        super().setUp()
+        self.project = pathlib.Path(self.create_tempdir().full_path)
+        for package in ("flags", "towers/errors"):
+            shutil.copytree(_PROJECT / package, self.project / package)
+
+    def _towers(self):
+        """The version of the copied project."""
+        with mock.patch.object(software, "_PROJECT", self.project):
+            return software.versions.__wrapped__()["towers"]
+
+    def test_versions(self):
+        versions = dict(software.versions())
+        self.assertRegex(versions.pop("towers"), r"^\d+\.\d+\.\d+\+[0-9a-f]{8}$")
+        wanted = {"Python": platform.python_version(), "numpy": np.__version__}
+        self.assertEqual(versions, wanted)
+
+    def test_another_source_is_another_version(self):
+        seen = [self._towers()]
+        self.assertEqual(self._towers(), seen[0])
+        source = self.project / "towers" / "errors" / "lock.py"
+        text = source.read_text()
+        source.write_text(text + "# mended\n")
+        seen.append(self._towers())
+        source.write_text(text)
+        (self.project / "towers" / "notes.txt").write_text("no source")
+        self.assertEqual(self._towers(), seen[0])
+        source.rename(source.with_name("locks.py"))
+        seen.append(self._towers())
+        self.assertLen(set(seen), 3)
