@@ -288,7 +288,7 @@ def differences(spec: ClusterSpec, task: Task, hello: TaskInfo) -> list[str]:
     unequal = list(software.differences(hello.software, must_agree=True))
     if hello.tensorflow != tf.__version__:
         versions = hello.tensorflow, tf.__version__
-        unequal.append(software.Difference("TensorFlow", *versions))
+        unequal.append(software.VersionDifference("TensorFlow", *versions))
     reasons = [
         f"{name} runs {each.name} {each.theirs} and {spec.me} runs {each.ours}; "
         "install the same"

@@ -21,7 +21,7 @@ _MUST_AGREE = ("towers",)
 _UNKNOWN = "an older version"  # of a task that does not say it
 
 
-class Difference(NamedTuple):
+class VersionDifference(NamedTuple):
     """One name, with the version of another task and of this one."""
 
     name: str
@@ -44,7 +44,9 @@ def versions() -> Mapping[str, str]:
     }
 
 
-def differences(theirs: Mapping[str, str], *, must_agree: bool) -> Iterator[Difference]:
+def differences(
+    theirs: Mapping[str, str], *, must_agree: bool
+) -> Iterator[VersionDifference]:
     """The versions that differ.
 
     Args:
@@ -53,4 +55,4 @@ def differences(theirs: Mapping[str, str], *, must_agree: bool) -> Iterator[Diff
     """
     for name, ours in versions().items():
         if theirs.get(name) != ours and (name in _MUST_AGREE) == must_agree:
-            yield Difference(name, theirs.get(name, _UNKNOWN), ours)
+            yield VersionDifference(name, theirs.get(name, _UNKNOWN), ours)
