@@ -3,15 +3,14 @@
 import pathlib
 import platform
 import shutil
+import types
 from unittest import mock
 
 import numpy as np
 from absl.testing import absltest
 
-import towers
+from tests.processes.programs import ROOT
 from towers.cluster import software
-
-_PROJECT = pathlib.Path(towers.__file__).parents[1]
 
 
 class SoftwareTest(absltest.TestCase):
@@ -19,11 +18,13 @@ class SoftwareTest(absltest.TestCase):
         super().setUp()
         self.project = pathlib.Path(self.create_tempdir().full_path)
         for package in ("flags", "towers/errors"):
-            shutil.copytree(_PROJECT / package, self.project / package)
+            shutil.copytree(ROOT / package, self.project / package)
 
     def _towers(self):
         """The version of the copied project."""
-        with mock.patch.object(software, "_PROJECT", self.project):
+        names = "flags", "towers"
+        copies = [types.SimpleNamespace(__path__=[self.project / n]) for n in names]
+        with mock.patch.object(software, "_PACKAGES", copies):
             return software.versions.__wrapped__()["towers"]
 
     def test_versions(self):

@@ -13,10 +13,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+import flags
 import towers
 
-_PROJECT = pathlib.Path(__file__).parents[2]
-_PACKAGES = ("flags", "towers")  # users add models of their own to the others
+_PACKAGES = (flags, towers)  # users add models of their own to the others
 _MUST_AGREE = ("towers",)
 _UNKNOWN = "an older version"  # of a task that does not say it
 
@@ -34,8 +34,9 @@ def versions() -> Mapping[str, str]:
     """Name -> version; that of towers ends with a hash of its source."""
     digest = hashlib.sha256()
     for package in _PACKAGES:
-        for path in sorted((_PROJECT / package).rglob("*.py")):
-            digest.update(path.relative_to(_PROJECT).as_posix().encode())
+        folder = pathlib.Path(package.__path__[0])
+        for path in sorted(folder.rglob("*.py")):
+            digest.update(path.relative_to(folder).as_posix().encode())
             digest.update(path.read_bytes())
     return {
         "towers": f"{towers.__version__}+{digest.hexdigest()[:8]}",
