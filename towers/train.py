@@ -177,7 +177,7 @@ def _on_cluster(command: CommandLine, console: Console, act: Callable[..., int])
     folder = None if config.evaluation.eval else config.output.train_dir
     with _sessions(command, console) as sessions, shared_folder.marked(folder) as mark:
         name = os.path.basename(mark)
-        server.announce(sessions.target, spec, console, sessions.hear, name)
+        server.announce(sessions.target, spec, console, sessions.hear, mark=name)
         if config.cluster.shared_train_dir:
             sessions.mark = mark
         status = act(command.planned, console, sessions)

@@ -129,6 +129,7 @@ def announce(
     spec: ClusterSpec,
     console: Callable[[str], None],
     hear: Callable[[messages.Note], None] | None = None,
+    *,
     mark: str = "",
 ) -> tuple[queue.SimpleQueue[int], Callable[[str], None], str]:
     """Publishes this task's `TaskInfo`, and listens for its dismissal.
