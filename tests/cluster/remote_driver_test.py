@@ -186,7 +186,8 @@ class RemoteDriverTest(parameterized.TestCase):
             for task, me in zip(tasks, ("controller", "ps")):
                 hosts = ["--controller_host=m:10", "--ps_hosts=m:11", "--max_workers=2"]
                 me = [f"--job_name={me}", "--task_index=0"]
-                self.assertEqual(task.get()["flags"], ["--elastic", *me, *hosts])
+                given = ["--shared_train_dir", "--elastic", *me, *hosts]
+                self.assertEqual(task.get()["flags"], given)
             self.assertEqual(early.get()["flags"], joined("m", 12))
             early.end(1)
             late = _FakeTask(driver, _WORKER + 1, port=13)

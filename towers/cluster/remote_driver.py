@@ -282,10 +282,15 @@ class Driver:
         job, index = self.names[rank]
         self._attempts[rank] += 1
         self._statuses.pop(rank, None)
-        # The controller may be started again on any machine.
-        flags = ["--shared_train_dir", *self._flags, f"--job_name={job}"]
+        flags = [*self._flags, f"--job_name={job}"]
         if rank in self.needed:
-            flags += [f"--task_index={index}", *self._hosts]
+            # The controller may be started again on any machine.
+            flags = [
+                "--shared_train_dir",
+                *flags,
+                f"--task_index={index}",
+                *self._hosts,
+            ]
         else:
             flags.append(f"--join={self._address(self._leader)}")
             flags.append(f"--worker_hosts={self._address(rank)}")
