@@ -24,7 +24,6 @@ counted that the controller failed to dismiss; if there are any, the status is 1
 import argparse
 import dataclasses
 import hashlib
-import json
 import os
 import random
 import signal
@@ -32,13 +31,14 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import tensorflow as tf
 
 import models
-from benchmarks.lib import machine, ratios, short_runs, table
-from benchmarks.lib.options import above_0, parser_for, positive, writable
+from benchmarks.lib import ratios, seed_record, short_runs, table
+from benchmarks.lib.options import above_0, parser_for, positive
+from benchmarks.lib.seed_record import SeedRecord
 from tests.processes import programs
 from towers.checkpoints import checkpoint
 
@@ -220,37 +220,8 @@ def _end(cluster: programs.LaunchedCluster) -> None:
         raise RuntimeError(f"processes were left behind: {left}")
 
 
-class Record:
-    """Results so far, kept in a file if there is a path.
-
-    Args:
-      path: of the file, which may hold earlier results; None for no file.
-      settings: must equal those in the file.
-
-    Attributes:
-      wanted: variable -> digest, of the undisturbed run; empty until it has run.
-      seeds: for each seed its `seed`, `kills`, `recoveries` and `lost`.
-
-    Raises:
-      ValueError: the file was written with other settings.
-    """
-
-    def __init__(self, path: str | None, settings: dict[str, Any]):
-        self._path, self._settings = path, settings
-        self.wanted: dict[str, str] = {}
-        self.seeds: list[dict[str, Any]] = []
-        if path and os.path.exists(path):
-            with open(path, encoding="utf-8") as file:
-                before = json.load(file)
-            if before["settings"] != settings:
-                raise ValueError(f"{path} is of other settings; name another file")
-            self.wanted, self.seeds = before["undisturbed"], before["seeds"]
-
-    def save(self) -> None:
-        """Writes the file."""
-        if self._path:
-            contents = {"undisturbed": self.wanted, "seeds": self.seeds}
-            machine.write_json(self._path, {"settings": self._settings, **contents})
+class Record(SeedRecord):
+    """For each seed its `seed`, `kills`, `recoveries` and `lost`."""
 
     def total(self) -> list[str]:
         """A line about all seeds, and a table of the recoveries."""
@@ -292,7 +263,6 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--kills", type=positive, default=100, help="number of kills over all seeds"
     )
-    parser.add_argument("--seeds", type=positive, default=20)
     parser.add_argument(
         "--pause", type=above_0, default=3.0, help="longest, in seconds"
     )
@@ -305,28 +275,13 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
         metavar="RUNS",
         help="short runs of which to count the tasks that were not dismissed",
     )
-    parser.add_argument(
-        "--minutes", type=above_0, help="begin no seed after so many minutes"
-    )
-    parser.add_argument(
-        "--out",
-        type=writable,
-        metavar="FILE",
-        help="JSON file; a second call continues it",
-    )
+    seed_record.add_flags(parser, seeds=20)
     options = parser.parse_args(argv)
     try:
         models.get(options.model)
     except ValueError as error:
         parser.error(str(error))
-    if options.seeds > options.kills:
-        parser.error("--kills must be as many as --seeds, or more")
-    if over := options.kills % options.seeds:
-        fewer = options.kills - over
-        parser.error(
-            f"--kills={options.kills} are not as many for each of {options.seeds} "
-            f"seeds; write {fewer} or {fewer + options.seeds}"
-        )
+    seed_record.share(parser, "kills", options.kills, options.seeds)
     return options
 
 
@@ -340,7 +295,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         )
         return 1 if stayed else 0
     way = WAYS[options.replication]
-    until = time.monotonic() + 60.0 * (options.minutes or float("inf"))
     flags = (
         f"--model={options.model}",
         f"--num_batches={options.num_batches}",
@@ -362,10 +316,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             undisturbed(folder, flags)
             record.wanted = saved(folder)
             record.save()
-    for seed in range(len(record.seeds), options.seeds):
-        if time.monotonic() > until:
-            print("the time is up; the same command goes on")
-            break
+    for seed in record.left(options.seeds, options.minutes):
         with tempfile.TemporaryDirectory() as folder:
             kills = schedule(seed, each, options.pause, way.jobs)
             recoveries = disturbed(kills, folder, flags, way.leader)

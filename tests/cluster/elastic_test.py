@@ -1,16 +1,24 @@
 """Workers of real processes are killed, join and leave, and the result stays exact."""
 
 import collections
+import dataclasses
 import json
 import os
 import re
 import signal
+import types
 from unittest import mock
 
 import tensorflow as tf
+from absl.testing import absltest
 
-from tests import digit_runs, in_process_cluster, trainer
+from flags.cluster import ClusterFlags
+from tests import digit_runs, fake_tasks, in_process_cluster, trainer
 from tests.processes import programs, step_examples
+from towers.cluster import connections, elastic, messages, open_ports, server
+from towers.layout import cluster_spec
+
+v1 = tf.compat.v1
 
 # 32 examples a step.
 _FLAGS = (
@@ -168,3 +176,68 @@ class ElasticTest(digit_runs.Runs):
             pattern = re.compile(r"Workers from step (\d+) on")
             (step, *_) = filter(None, map(pattern.match, lines[index:]))
             self.assertEqual(counts[int(step[1])], 1, news)
+
+
+class ElasticControllerTest(absltest.TestCase):
+    """Who takes part; the tasks are made up."""
+
+    def setUp(self):
+        super().setUp()
+        self.tasks, self.lines = fake_tasks.Tasks(), []
+        no_server = types.SimpleNamespace(target="")
+        for where, name, value in (
+            (server, "start", lambda spec, config: no_server),
+            (messages, "fetch_info", self.tasks.ask),
+            (messages, "dismiss", self.tasks.dismiss),
+            (open_ports, "open_ports_warning", lambda spec: ""),
+            (connections, "limit", lambda spec, seconds: None),
+            (elastic.ElasticController, "_listen", lambda self: None),
+        ):
+            patch = mock.patch.object(where, name, value)
+            patch.start()
+            self.addCleanup(patch.stop)
+        self.sessions = elastic.ElasticController(
+            dataclasses.replace(fake_tasks.SPEC, elastic=True),
+            v1.ConfigProto(),
+            flags=ClusterFlags(wait_secs=1, stall_secs=1, elastic="keep_towers"),
+            needs=("cpu", 2),
+            console=self.lines.append,
+        )
+
+    def _members(self, *silent: str) -> list[str]:
+        """Who takes part in the next attempt, while some tasks do not answer."""
+        every = fake_tasks.SPEC.servers
+        self.tasks.silent = {task: "gone" for task in every if str(task) in silent}
+        stop = types.SimpleNamespace(received=None, insisted=False)
+
+        def attempt() -> int:
+            return 0
+
+        self.sessions.keep(attempt, stop, resumes=True)
+        return [str(task) for task in self.sessions.members.workers]
+
+    def _beat(self, *indices: int) -> None:
+        for index in indices:
+            life = self.tasks.lives[cluster_spec.Task("worker", index)]
+            beat = messages.Heartbeat("worker", f"w{index}:1", life)
+            self.sessions._note(beat)
+
+    def test_one_that_is_lost_all_the_time_waits_unless_there_are_too_few(self):
+        self._beat(0, 1)
+        self.assertEqual(self._members(), ["worker 0", "worker 1"])
+        for _ in range(2):
+            self.assertEqual(self._members("worker 1"), ["worker 0"])
+            self._beat(0, 1)
+            joined = self._members()
+        self.assertEqual(joined, ["worker 0"])
+        self.assertIn("it may join again after 5 s", self.lines[-1])
+        self.assertEqual(self._members("worker 0"), ["worker 1"])
+
+    def test_a_controller_that_was_cut_off_blames_nobody(self):
+        for _ in range(2):
+            self._beat(0, 1)
+            self.assertEqual(self._members(), ["worker 0", "worker 1"])
+            with self.assertRaisesRegex(messages.ClusterError, "gave up after 1 s"):
+                self._members("ps 0", "worker 0", "worker 1")
+        self._beat(0, 1)
+        self.assertEqual(self._members(), ["worker 0", "worker 1"])

@@ -153,15 +153,19 @@ class ElasticController(Controller):
         jobs = {**self._spec.jobs, "worker": every}
         return dataclasses.replace(self._spec, jobs=jobs, absent=frozenset(absent))
 
-    def _joining(self) -> list[str]:
-        """The addresses of workers that are no members and may become some."""
+    def _joining(self, *, few: bool = False) -> list[str]:
+        """The addresses of workers that are no members and may become some.
+
+        Args:
+          few: whether those count that are to wait, as they are lost all the time.
+        """
         now, members = time.monotonic(), self._members()
         return [
             address
             for address, worker in self._known()
             if address not in members
             and now - worker.beat_at < _FRESH_SECONDS
-            and now >= worker.not_before
+            and (few or now >= worker.not_before)
             and not worker.leaving
             and worker.refused != worker.life
         ]
@@ -197,9 +201,10 @@ class ElasticController(Controller):
         """
         begun = time.monotonic()
         due = begun + QUIET_SECONDS
+        few = False
         while stop.received is None:
             waited = time.monotonic() - begun
-            hellos, missing = self._ask()
+            hellos, missing = self._ask(few=few)
             count = sum(task.job == "worker" for task in (*hellos, self._spec.me))
             late = not self._begun and waited < min(self._stall_secs, self._wait_secs)
             few = count < self._flags.min_workers
@@ -211,8 +216,11 @@ class ElasticController(Controller):
                 reasons += f" ({count} of --min_workers={self._flags.min_workers})"
             due = self._go_on_waiting(begun, due, missing, reasons)
 
-    def _ask(self) -> tuple[Hellos, dict[Task, str]]:
+    def _ask(self, *, few: bool) -> tuple[Hellos, dict[Task, str]]:
         """Polls the ps tasks and the workers that may be the next members.
+
+        Args:
+          few: as in `_joining`.
 
         Returns:
           (task -> its `TaskInfo`, of those that may take part; task -> why it does not
@@ -223,7 +231,7 @@ class ElasticController(Controller):
         """
         stay = self._members() if self._begun else set(self._workers)
         leaving = {address for address, worker in self._known() if worker.leaving}
-        spec = self._of(stay.difference(leaving).union(self._joining()))
+        spec = self._of(stay.difference(leaving).union(self._joining(few=few)))
         asked = HealthCheck(spec, self._needs)
         hellos, silent = asked.ask()
         for task, hello in list(hellos.items()):
@@ -235,10 +243,12 @@ class ElasticController(Controller):
                 self._refuse(spec.address(task), hello.life, str(error))
                 del hellos[task]
                 continue
-            if task.job == "worker" and not self._is_calm(spec.address(task), hello):
+            if task.job != "worker":
+                continue
+            if not self._is_calm(spec.address(task), hello) and not few:
                 del hellos[task]
         for task in silent:
-            if task.job == "worker":
+            if task.job == "worker" and hellos:  # else this task itself was cut off
                 self._note_loss(spec.address(task))
         return hellos, silent
 

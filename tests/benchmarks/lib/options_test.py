@@ -19,6 +19,7 @@ from tests.processes.programs import ROOT
 _WRONG = """
 peers.bare_peer --num_devices=0 | 0 is not at least 1
 chaos --kills=2 --seeds=3 | must be as many as --seeds
+elastic --events=3 --seeds=2 | write 2 or 4
 goodput --workers=3 --plot=x.svg | two numbers of --workers
 mechanisms.checkpoints --rounds=0 | 0 is not at least 1
 cluster_speed --case=lenet | a case is MODEL:TOWERSxBATCH
