@@ -68,6 +68,7 @@ def flags_of(mode: str, folder: str) -> list[str]:
         f"--elastic={mode}",
         f"--batch_size={_BATCH}",
         *("--batch_norm=sync", "--device=cpu", "--num_warmup_batches=0"),
+        f"--callbacks={step_examples.__name__}:logging",
         *("--save_model_steps=50", "--memory_copy_steps=10", "--wait_secs=240"),
         f"--stall_secs={disturbed_run.STALL_SECONDS}",
     ]
@@ -162,9 +163,8 @@ def measure(
       The fields of `Result`, and `steps`, `missing`, `doubled` and `apart`.
     """
     with tempfile.TemporaryDirectory() as folder:
-        flags = flags_of(mode, folder)
-        more = f"--callbacks={step_examples.__name__}:logging"
-        result = run(folder, [*flags, more, "--num_batches=1000000"], disturbances)
+        flags = [*flags_of(mode, folder), "--num_batches=1000000"]
+        result = run(folder, flags, disturbances)
         with open(os.path.join(folder, "examples"), encoding="utf-8") as file:
             taken = list(map(json.loads, file))
         values = _saved(folder)

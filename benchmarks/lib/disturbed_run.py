@@ -388,7 +388,8 @@ def main(argv: Sequence[str]) -> int:
     """Does what the order says; returns the exit status."""
     order = json.loads(argv[1])
     log = os.path.join(order["folder"], "examples")
-    os.environ |= {"STEP_EXAMPLES": log, "STEP_SECONDS": _STEP_SECONDS, **_QUIET}
+    os.environ |= {"STEP_EXAMPLES": log, **_QUIET}
+    os.environ["STEP_SECONDS"] = "0" if order["steps"] else _STEP_SECONDS
     try:
         private_network.enter()
         hosts = BridgedHosts(len(_NAMES))

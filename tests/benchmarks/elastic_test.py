@@ -69,5 +69,5 @@ class ElasticTest(absltest.TestCase):
         counts = [measured[name] for name in ("hangs", "left", "missing", "doubled")]
         self.assertEqual((measured["faults"], counts), ([], [0] * 4))
         self.assertEqual(measured["apart"], 0.0)
-        self.assertGreater(measured["steps"], 10)
+        self.assertGreater(measured["steps"], 4)
         self.assertIn("worker killed", [what for what, _ in measured["timed"]])
