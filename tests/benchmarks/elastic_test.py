@@ -45,7 +45,9 @@ class ElasticTest(absltest.TestCase):
         ]
         self.assertTrue(record.is_right("keep_towers"))
         first, second, *rows = record.total()
-        self.assertStartsWith(first, "6 events in 2 runs of 180 steps: 0 hangs, 0 other")
+        self.assertStartsWith(
+            first, "6 events in 2 runs of 180 steps: 0 hangs, 0 other"
+        )
         self.assertEqual(second, "0 examples missing, 0 doubled, variables 0 apart")
         self.assertEqual(rows[2].split(), "ps frozen 1 9.00 - 9.00".split())
         wanted = "worker killed 4 2.50 1.75 to 3.50 5.00"
