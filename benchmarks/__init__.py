@@ -14,7 +14,7 @@ Whole programs:
     python -m benchmarks.pipelines compute  stages; schedules, balance, memory, build
     python -m benchmarks.cluster_speed   a cluster on this machine and its peers
     python -m benchmarks.chaos           tasks killed at random: recovery time and bits
-    python -m benchmarks.elastic         the same of an elastic run; freezes, cut networks
+    python -m benchmarks.elastic         the same of elastic runs; frozen, cut off
     python -m benchmarks.goodput         a simulation of 1 to 1,000 workers that fail
 
 Single mechanisms, of the folder `mechanisms/`:
