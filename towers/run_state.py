@@ -53,9 +53,11 @@ def read(train: TrainGraph, session: v1.Session) -> RunState | None:
             for name, variable in train.saved.items()
         }
         done = _fetched(session, marks.done) if marks else 0
+        if done is None:
+            return None  # the other calls would wait as long
         values = _fetched(session, fetches)
         begun = _fetched(session, marks.begun) if marks else 0
-        if done is None or begun is None or done != begun:
+        if begun is None or done != begun:
             return None
         if values is not None:
             whole = {

@@ -41,6 +41,21 @@ class ConnectionsTest(absltest.TestCase):
         client.sendall(b"it still works")
         self.assertEqual(accepted.recv(14), b"it still works")
 
+    def test_one_that_is_not_there_yet_is_tried_again_soon(self):
+        """A host that answers nothing: the queue of this server is full."""
+        with socket.create_server(("127.0.0.1", 0), backlog=0) as server:
+            clients = [socket.socket() for _ in range(3)]
+            for client in clients:
+                self.addCleanup(client.close)
+                client.setblocking(False)
+                client.connect_ex(server.getsockname())
+            tries = socket.IPPROTO_TCP, socket.TCP_SYNCNT
+            before = clients[-1].getsockopt(*tries)
+            connections.limit_new({1}, 60.0, set())  # not of a port that matters
+            self.assertEqual(clients[-1].getsockopt(*tries), before)
+            connections.limit_new(None, 60.0, set())
+            self.assertEqual(clients[-1].getsockopt(*tries), 1)
+
     def test_what_was_done_is_left_alone_and_what_is_closed_forgotten(self):
         client, accepted, port = self._pair()
         limited = connections.limit_new({port}, 60.0, set())

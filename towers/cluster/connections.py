@@ -23,6 +23,9 @@ from towers.layout.cluster_spec import ClusterSpec
 _FILES = "/proc/self/fd"
 _LOOK_SECONDS = 1.0  # between two looks for new connections
 _PROBES = 3  # of an idle connection, within the limit
+# The kernel tries to connect again after 1, 3, 7, 15, 31 ... seconds.  Only the first
+# of these is left; then gRPC begins anew, and so meets a host soon after it is back.
+_TRIES, _CONNECTING = 1, 2  # the state, of <netinet/tcp.h>
 
 
 def limit(spec: ClusterSpec, seconds: float) -> None:
@@ -91,6 +94,10 @@ def _limit(number: int, name: str, ports: Set[int] | None, seconds: float) -> bo
         internet = connection.family in (socket.AF_INET, socket.AF_INET6)
         if not internet or connection.type != socket.SOCK_STREAM:
             return False
+        state = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0]
+        if state == _CONNECTING and ports is None:
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_SYNCNT, _TRIES)
+            return False  # it has no other end yet
         ends = {connection.getsockname()[1], connection.getpeername()[1]}
         if ports is not None and not ends & ports:
             return False
