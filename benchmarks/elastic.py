@@ -42,7 +42,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from benchmarks.lib import disturbed_run, seed_record, table
+from benchmarks.lib import disturbances, disturbed_run, seed_record, table
+from benchmarks.lib.disturbances import Disturbance
 from benchmarks.lib.options import above_0, parser_for, positive
 from benchmarks.lib.ratios import number
 from benchmarks.lib.seed_record import SeedRecord
@@ -70,14 +71,14 @@ def flags_of(mode: str, folder: str) -> list[str]:
         *("--batch_norm=sync", "--device=cpu", "--num_warmup_batches=0"),
         f"--callbacks={step_examples.__name__}:logging",
         *("--save_model_steps=50", "--memory_copy_steps=10", "--wait_secs=240"),
-        f"--stall_secs={disturbed_run.STALL_SECONDS}",
+        f"--stall_secs={disturbances.STALL_SECONDS}",
     ]
 
 
 def run(
     folder: str,
     flags: Sequence[str],
-    disturbances: Sequence[disturbed_run.Disturbance] = (),
+    events: Sequence[Disturbance] = (),
     steps: int = 0,
 ) -> disturbed_run.Result:
     """Runs a cluster in a process of its own, until it is stopped or its steps end.
@@ -85,14 +86,14 @@ def run(
     Args:
       folder: for the checkpoints and the log of the examples.
       flags: of every task.
-      disturbances: what happens to the tasks.
-      steps: after which a run without disturbances ends.
+      events: what happens to the tasks.
+      steps: after which a run without events ends.
 
     Raises:
       RuntimeError: that process fails.
     """
     order = {"folder": folder, "flags": list(flags), "steps": steps}
-    order["disturbances"] = disturbances
+    order["events"] = events
     module = "benchmarks.lib.disturbed_run"
     command = [sys.executable, "-m", module, json.dumps(order)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
@@ -150,26 +151,24 @@ def _saved(folder: str) -> dict[str, np.ndarray]:
     return {n: reader.get_tensor(n) for n in reader.get_variable_to_shape_map()}
 
 
-def measure(
-    mode: str, disturbances: Sequence[disturbed_run.Disturbance]
-) -> dict[str, Any]:
+def measure(mode: str, events: Sequence[Disturbance]) -> dict[str, Any]:
     """Disturbs a run, and compares it with one that nothing disturbs.
 
     Args:
       mode: `--elastic`.
-      disturbances: what happens to the tasks.
+      events: what happens to the tasks.
 
     Returns:
       The fields of `Result`, and `steps`, `missing`, `doubled` and `apart`.
     """
     with tempfile.TemporaryDirectory() as folder:
         flags = [*flags_of(mode, folder), "--num_batches=1000000"]
-        result = run(folder, flags, disturbances)
+        result = run(folder, flags, events)
         with open(os.path.join(folder, "examples"), encoding="utf-8") as file:
             taken = list(map(json.loads, file))
         values = _saved(folder)
     steps = int(values["global_step"])
-    missing, doubled = lost_examples(taken, steps, _BATCH * disturbed_run.WORKERS)
+    missing, doubled = lost_examples(taken, steps, _BATCH * disturbances.WORKERS)
     with tempfile.TemporaryDirectory() as folder:
         calm = run(
             folder, [*flags_of(mode, folder), f"--num_batches={steps}"], (), steps
@@ -233,7 +232,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--only",
         action="append",
-        choices=[kind.replace(" ", "_") for kind in disturbed_run.KINDS],
+        choices=[kind.replace(" ", "_") for kind in disturbances.KINDS],
         help="a kind of events, in place of all; may be given again",
     )
     parser.add_argument(
@@ -253,7 +252,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = parse(argv)
     each = options.events // options.seeds
     kinds = [kind.replace("_", " ") for kind in options.only or ()]
-    kinds = kinds or list(disturbed_run.KINDS)
+    kinds = kinds or list(disturbances.KINDS)
     settings = {"events": each, "mode": options.mode, "pause": options.pause}
     try:
         record = Measured(options.out, {**settings, "kinds": kinds})
@@ -261,8 +260,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"error: --out: {error}", file=sys.stderr)
         return 2
     for seed in record.left(options.seeds, options.minutes):
-        disturbances = disturbed_run.draw(seed, each, options.pause, kinds)
-        measured = measure(options.mode, disturbances)
+        events = disturbances.draw(seed, each, options.pause, kinds)
+        measured = measure(options.mode, events)
         record.seeds.append({"seed": seed, "events": each, **measured})
         record.save()
         print(f"seed {seed}", *record.total()[:2], sep="\n  ", flush=True)

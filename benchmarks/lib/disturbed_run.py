@@ -2,18 +2,17 @@
 
     python -m benchmarks.lib.disturbed_run ORDER
 
-ORDER is JSON: `flags` of the run, the `folder` of its checkpoints, and `disturbances`,
-or else `steps` after which the run ends by itself.  Each task is on a host of its own
-(`bridged_hosts`), in a private network, for which this program must not have imported
-TensorFlow.  Lines about the progress go to stderr; the one line of stdout is a `Result`
-as JSON.
+ORDER is JSON: `flags` of the run, the `folder` of its checkpoints, and `events`, each a
+`Disturbance`, or else `steps` after which the run ends by itself.  Each task is on a
+host of its own (`bridged_hosts`), in a private network, for which this program must not
+have imported TensorFlow.  Lines about the progress go to stderr; the one line of stdout
+is a `Result` as JSON.
 """
 
 import contextlib
 import dataclasses
 import json
 import os
-import random
 import re
 import signal
 import sys
@@ -21,26 +20,11 @@ import time
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from benchmarks.lib.disturbances import ENDING, LEADER, NAMES, WORKERS, Disturbance
 from tests.processes.bridged_hosts import BridgedHosts
 from tests.processes.manual_tasks import Name, Task
 from towers.cluster import private_network
 
-WORKERS = 4
-LEADER = ("controller", 0)
-_NAMES: tuple[Name, ...] = (
-    *(("ps", 0), ("ps", 1), LEADER),
-    *(("worker", index) for index in range(WORKERS)),
-)
-# What may happen to a task: its job, and how it goes.
-KINDS = (
-    *(f"{job} {how}" for job in ("worker", "ps") for how in ("killed", "frozen")),
-    *("controller killed", "controller frozen", "worker leaves"),
-    *(f"{job} cut off" for job in ("worker", "ps", "controller")),
-)
-# Share of the disturbances that come while the last task is still away.
-_HASTY = 0.25
-STALL_SECONDS = 5  # `--stall_secs`
-_AWAY = 3.0 * STALL_SECONDS  # of a task, at most
 _PATIENCE = 180.0  # without a step, though all tasks are there, until it is a hang
 _END_SECONDS = 90.0
 _JOIN_SECONDS = 20.0
@@ -48,7 +32,6 @@ _LOOK_SECONDS = 0.02
 _STEP_SECONDS = "0.05"  # that each step takes longer
 _LAST_LINES = 25  # of a task, which are shown after a fault
 _LEFT = 128 + signal.SIGTERM
-_ENDING = ("killed", "leaves")  # after which a task is started again
 _SIGNALS = {
     "killed": signal.SIGKILL,
     "frozen": signal.SIGSTOP,
@@ -66,60 +49,6 @@ bridged_hosts.enter({})
 with KNOWN_PEAK:
     train.program()
 """
-
-
-class Disturbance(NamedTuple):
-    """Something that happens to a task.
-
-    Attributes:
-      kind: one of `KINDS`.
-      index: of the task.
-      after: seconds since the last step; with `hasty`, since the last disturbance.
-      away: seconds until the task comes back.
-      hasty: whether the next disturbance does not wait for that.
-      unknown: whether a worker that was ended comes back by `--join`, at an address
-        that the controller does not know.
-    """
-
-    kind: str
-    index: int
-    after: float
-    away: float
-    hasty: bool
-    unknown: bool
-
-    @property
-    def name(self) -> Name:
-        """(job, index) of the task."""
-        return self.kind.split()[0], self.index
-
-    def __str__(self) -> str:
-        job, how = self.kind.split(maxsplit=1)
-        again = ", back at another address" if self.unknown else ""
-        return f"{job} {self.index} {how} for {self.away:.1f} s{again}"
-
-
-def draw(
-    seed: int, count: int, pause: float, kinds: Sequence[str] = KINDS
-) -> list[Disturbance]:
-    """Draws what happens to which task when; the same for the same seed.
-
-    Args:
-      seed: of the draws.
-      count: of disturbances.
-      pause: upper limit of `Disturbance.after`, in seconds.
-      kinds: from which to draw; each is as likely.
-    """
-    drawn, disturbances = random.Random(seed), []
-    for number in range(count):
-        kind = drawn.choice(kinds)
-        job, _, how = kind.partition(" ")
-        index = drawn.randrange(sum(name[0] == job for name in _NAMES))
-        after, away = drawn.uniform(0.0, pause), drawn.uniform(0.0, _AWAY)
-        hasty = drawn.random() < _HASTY and number < count - 1
-        unknown = drawn.random() < 0.5 and job == "worker" and how in _ENDING
-        disturbances.append(Disturbance(kind, index, after, away, hasty, unknown))
-    return disturbances
 
 
 @dataclasses.dataclass
@@ -166,9 +95,9 @@ class DisturbedRun:
     def __init__(self, hosts: BridgedHosts, flags: Sequence[str], log: str):
         self._hosts, self._log, self._flags = hosts, log, list(flags)
         self.result = Result([], [])
-        addresses = {name: f"{hosts.address(k)}:2222" for k, name in enumerate(_NAMES)}
+        addresses = {name: f"{hosts.address(k)}:2222" for k, name in enumerate(NAMES)}
         self._leader_address = addresses[LEADER]
-        of = {job: [addresses[n] for n in _NAMES if n[0] == job] for job, _ in _NAMES}
+        of = {job: [addresses[n] for n in NAMES if n[0] == job] for job, _ in NAMES}
         self._listed = [
             f"--ps_hosts={','.join(of['ps'])}",
             f"--worker_hosts={','.join(of['worker'])}",
@@ -180,16 +109,16 @@ class DisturbedRun:
         self._log_bytes = 0  # that were read
         self._members: list[int] = []  # number of workers after each change
         self._back = _Moment(0.0, 0, 0)  # the last time that a task came back
-        for name in _NAMES:
+        for name in NAMES:
             self._start(name)
 
     def _start(self, name: Name, *, unknown: bool = False) -> None:
         job, index = name
-        own = [*self._listed, f"--task_index={index}"]
+        where = [*self._listed, f"--task_index={index}"]
         if unknown:
-            own = [f"--join={self._leader_address}"]
-        program = _PROGRAM.format(self._hosts.pid(_NAMES.index(name)))
-        words = [*self._flags, *own, f"--job_name={job}"]
+            where = [f"--join={self._leader_address}"]
+        program = _PROGRAM.format(self._hosts.pid(NAMES.index(name)))
+        words = [*self._flags, *where, f"--job_name={job}"]
         self._tasks[name] = Task(words, program=program)
 
     def disturb(self, disturbances: Sequence[Disturbance]) -> None:
@@ -239,7 +168,7 @@ class DisturbedRun:
         self._wait(lambda: time.monotonic() >= due, disturbance.after + 1.0)
         begun = self._now()
         if disturbance.kind.endswith("cut off"):
-            self._hosts.cut_off(_NAMES.index(name))
+            self._hosts.cut_off(NAMES.index(name))
         else:
             self._signal(name, _SIGNALS[disturbance.kind.split()[1]])
         self._away[name] = (begun.at + disturbance.away, disturbance)
@@ -262,7 +191,7 @@ class DisturbedRun:
         self._note_memory()
 
     def _was_lost(self, disturbance: Disturbance, begun: _Moment) -> bool:
-        ended = disturbance.kind.split()[1] in _ENDING
+        ended = disturbance.kind.split()[1] in ENDING
         return ended or len(self._members) > begun.changes
 
     def _all_take_part(self) -> bool:
@@ -344,12 +273,12 @@ class DisturbedRun:
             self._signal(name, signal.SIGKILL)
         elif how == "leaves" and status != _LEFT:
             self._fault(f"{name} left with status {status}")
-        if how in _ENDING:
+        if how in ENDING:
             self._start(name, unknown=disturbance.unknown)
         elif how == "frozen":
             self._signal(name, signal.SIGCONT)
         else:
-            self._hosts.join(_NAMES.index(name))
+            self._hosts.join(NAMES.index(name))
         del self._away[name]
         self._back = _Moment(time.monotonic(), len(self._steps), len(self._members))
 
@@ -392,7 +321,7 @@ def main(argv: Sequence[str]) -> int:
     os.environ["STEP_SECONDS"] = "0" if order["steps"] else _STEP_SECONDS
     try:
         private_network.enter()
-        hosts = BridgedHosts(len(_NAMES))
+        hosts = BridgedHosts(len(NAMES))
     except OSError as error:
         print(
             f"error: this system gives no private networks ({error})", file=sys.stderr
@@ -404,7 +333,7 @@ def main(argv: Sequence[str]) -> int:
         if order["steps"]:
             run.end_by_itself()
         else:
-            run.disturb([Disturbance(*each) for each in order["disturbances"]])
+            run.disturb([Disturbance(*each) for each in order["events"]])
     finally:
         if run:
             run.kill()

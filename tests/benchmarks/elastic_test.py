@@ -6,7 +6,7 @@ import numpy as np
 from absl.testing import absltest
 
 from benchmarks import elastic
-from benchmarks.lib.disturbed_run import Disturbance
+from benchmarks.lib.disturbances import Disturbance
 from tests.processes import programs
 
 

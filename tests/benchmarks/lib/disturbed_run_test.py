@@ -1,4 +1,4 @@
-"""What happens to the tasks is a function of the seed; real runs: `elastic_test`."""
+"""The memory of a process; real runs are in `elastic_test`."""
 
 import os
 import subprocess
@@ -10,23 +10,6 @@ from benchmarks.lib import disturbed_run
 
 
 class DisturbedRunTest(absltest.TestCase):
-    def test_disturbances_are_a_function_of_their_seed(self):
-        drawn = disturbed_run.draw(3, 200, 2.0)
-        self.assertEqual(drawn, disturbed_run.draw(3, 200, 2.0))
-        self.assertNotEqual(drawn, disturbed_run.draw(4, 200, 2.0))
-        self.assertLen({each.name for each in drawn}, 7)  # each task
-        self.assertEqual({each.kind for each in drawn}, {*disturbed_run.KINDS})
-        self.assertBetween(max(each.after for each in drawn), 1.0, 2.0)
-        self.assertBetween(sum(each.hasty for each in drawn), 25, 75)
-        self.assertFalse(drawn[-1].hasty)  # its task is waited for
-        unknown = {each.kind for each in drawn if each.unknown}
-        self.assertEqual(unknown, {"worker killed", "worker leaves"})
-
-    def test_some_kinds_alone(self):
-        drawn = disturbed_run.draw(0, 20, 1.0, ["ps frozen"])
-        self.assertEqual({each.name for each in drawn}, {("ps", 0), ("ps", 1)})
-        self.assertRegex(str(drawn[0]), r"^ps [01] frozen for \d+\.\d s$")
-
     def test_memory(self):
         self.assertGreater(disturbed_run.resident_bytes(os.getpid()), 2**20)
         with subprocess.Popen([sys.executable, "-c", ""]) as ended:
