@@ -68,6 +68,7 @@ class Image:
         self._environment = {
             "PATH": "/usr/local/bin:/usr/bin:/bin",
             "HOME": "/root",
+            "LD_LIBRARY_PATH": "/python/lib",  # of this Python, not of the machine's
             # Where packages come from.
             **{k: v for k, v in os.environ.items() if k.startswith("PIP_")},
             **given,

@@ -29,6 +29,7 @@ class ImageTest(absltest.TestCase):
                 *(*as_root, sys.executable, "-m", "tests.deploy.image_steps"),
                 *("--model=lenet", "--batch_size=8", "--device=cpu"),
                 *("--num_batches=3", "--num_warmup_batches=0", "--train_dir=/tmp/run"),
+                "--display_every=1",
             ],
             cwd=ROOT,
             stdout=subprocess.PIPE,
@@ -39,4 +40,4 @@ class ImageTest(absltest.TestCase):
         said = finished.stdout
         self.assertEqual(finished.returncode, 0, said)
         self.assertRegex(said, r"(?m)^3\t.*images/sec")
-        self.assertIn("/tmp/run", said)
+        self.assertIn("Checkpoints are in /tmp/run.", said)
