@@ -96,11 +96,15 @@ class DismissTest(absltest.TestCase):
 
     def test_is_repeated_until_the_port_is_closed(self):
         stuck = messages.NoAnswerError("nothing was answered")
-        self.assertEqual(self._dismiss([None], [None, "refused"]), 1)
+        closed = ["refused"] * 2
+        self.assertEqual(self._dismiss([None], [None, *closed]), 1)
+        busy = ["timed out", None, "timed out", None]
+        with mock.patch.object(messages, "_PORT_SECONDS", 0.1):
+            self.assertEqual(self._dismiss([stuck, None], [*busy, *closed]), 2)
         for answer in (stuck, None):  # it may not come, and may not be obeyed
             open_ports = [None] * 2
             with mock.patch.object(messages, "_PORT_SECONDS", 0.1):
-                refusals = [*open_ports, *open_ports, "refused"]
+                refusals = [*open_ports, *open_ports, *closed]
                 self.assertEqual(self._dismiss([answer, stuck, None], refusals), 3)
 
     def test_is_not_repeated_for_ever(self):

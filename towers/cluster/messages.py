@@ -275,7 +275,8 @@ def dismiss(spec: ClusterSpec, task: Task, *, status: int, seconds: float) -> No
 def _closes(address: str, seconds: float) -> bool:
     """Whether the port of an address is or becomes closed in this time."""
     until = time.monotonic() + seconds
-    while not ports.refusal(address, _EXIT_SECONDS):
+    # Twice, as a busy machine may not answer at once.
+    while not all(ports.refusal(address, _EXIT_SECONDS) for _ in range(2)):
         if time.monotonic() >= until:
             return False
         time.sleep(_PORT_SECONDS)
