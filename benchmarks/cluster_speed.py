@@ -19,6 +19,11 @@ All train the same model on the same number of examples per step, over the loopb
 interface of a private network.  Prints images/s and the ratio ours / peer, each as
 median, minimum and maximum over the rounds; and the CPU seconds of the whole run, with
 its start.
+
+    python -m benchmarks.cluster_speed --slow_worker=5
+
+instead compares steps of four clients that wait: all equally fast, one of them five
+times as slow, and that with `--backup_workers=1` (`benchmarks.lib.slow_worker`).
 """
 
 import argparse
@@ -28,9 +33,10 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from benchmarks.lib import cases, machine, process, ratios, table
+from benchmarks.lib import cases, machine, process, ratios, slow_worker, table
 from benchmarks.lib.cases import BenchmarkCase, Length
 from benchmarks.lib.options import (
+    above_0,
     add_places,
     one_case,
     parser_for,
@@ -215,6 +221,12 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--timeout", type=positive, default=300, help="seconds that a run may take"
     )
+    parser.add_argument(
+        "--slow_worker",
+        type=above_0,
+        metavar="FACTOR",
+        help="compare clients of which one waits so much longer",
+    )
     add_places(parser)
     parser.add_argument(
         "--out", type=writable, metavar="FILE", help="JSON file of all numbers"
@@ -231,6 +243,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Compares; returns the exit status."""
     options = parse(argv)
     places = places_of(options)
+    if options.slow_worker:
+        seconds, failures = slow_worker.measure(
+            places.python,
+            options.slow_worker,
+            steps=options.num_batches,
+            rounds=options.rounds,
+            timeout=options.timeout,
+        )
+        print("\n".join([*slow_worker.report(seconds), *failures]))
+        return 1 if failures else 0
     names = []
     for name, reason in usable(places).items():
         if name not in options.systems.split(","):

@@ -119,6 +119,18 @@ class ClusterFlags:
         "memory, for when a step was lost half-way or a ps was; 0 for none",
         must=AT_LEAST_0,
     )
+    backup_workers: int = field(
+        0,
+        "workers that a step does not wait for: it is taken when the gradients of all "
+        "others are complete, and those that are late are dropped",
+        must=AT_LEAST_0,
+    )
+    dropped_examples: str = field(
+        "skip",
+        "the examples of dropped gradients. skip: they are left out, and counted; "
+        "replay: their worker takes them again until they are used",
+        choices=("skip", "replay"),
+    )
     replay_membership: str | None = field(
         None,
         "membership.jsonl of an earlier run: each step uses the gradients of the "

@@ -126,6 +126,7 @@ _OWN_FUNCTIONS = ", whose forward and backward passes are separate functions"
 _ASKED = ", which asks the controller"
 _NEW_GRAPHS = ", as each graph for other workers is one of whole towers that train"
 _OWN_GRAPHS = ", where each client has a graph of its own towers"
+_ITS_OWN_PLACE = ", where each worker has its own place in an epoch"
 _SCALED_BY_ONE = ", where clients do not share a loss scale"
 _ITS_OWN_GRAPHS = "; each goes on in new graphs of its own"
 _WAIT_INSIDE = ", whose towers wait for one another within a step"
@@ -186,7 +187,10 @@ ROWS = (
     needs("max_restarts", "local_cluster"),
     *(needs(flag, "elastic") for flag in _OF_ELASTIC),
     needs("join", "job_name=worker"),
-    needs("replay_membership", "elastic"),
+    needs("backup_workers", "replication=between_graph"),
+    needs("dropped_examples", "backup_workers"),
+    never("dropped_examples=replay", "max_damaged_examples", _ITS_OWN_PLACE),
+    needs("replay_membership", "elastic", "backup_workers"),
     *(never("join", flag, _ASKED) for flag in ("ps_hosts", "controller_host")),
     *(never("elastic", flag, _NEW_GRAPHS) for flag in _FIXED_WORKERS),
     never("elastic", "rebalance", _ITS_OWN_GRAPHS),
@@ -287,6 +291,7 @@ def _excluded(modes: Mapping[str, ModeFacts]) -> Iterator[Rule]:
         ("rebalance", apart, _NOT_TOGETHER),
         ("rebalance", alone, _NO_EXCHANGE),
         ("elastic", apart, _NO_STEPS),
+        ("backup_workers", apart, _NO_STEPS),
         ("elastic", alone, _NO_EXCHANGE),
         *((alone, apart, _NO_STEPS) for alone in _TRAIN_NOTHING),
         ("fp16_enable_auto_loss_scale", late, _NO_SKIP),

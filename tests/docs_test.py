@@ -29,7 +29,7 @@ _PAGES = sorted(
 _OTHERS = {
     *("all", "changed", "check", "dist", "help", "helpfull", "logdir", "only"),
     *("flagfile", "tf_cnn_python"),
-    *("seconds", "picture", "slower"),
+    *("seconds", "picture", "slower", "slow_worker"),
     *("cases", "parts", "rounds", "systems", "images", "towers"),  # flags of benchmarks
     *("same_command", "resume", "out", "ends", "preprocessing", "spread"),
     *("plot", "straggling", "from"),

@@ -193,15 +193,19 @@ def serve(
 
 
 def serve_clients(
-    *, ps: int, devices: int
+    *, ps: int, devices: int, workers: int = 2
 ) -> list[tuple[cluster_spec.ClusterSpec, str]]:
-    """Starts ps tasks and two workers that are clients; arguments as `serve` has them.
+    """Starts ps tasks and workers that are clients.
+
+    Args:
+      ps, devices: as `serve` has them.
+      workers: how many.
 
     Returns:
       of each client the tasks as it sees them, and the target of its sessions; the
       chief's first.
     """
-    hosts = local_cluster.free_addresses(ps + 2)
+    hosts = local_cluster.free_addresses(ps + workers)
     spec = cluster_spec.from_hosts(
         "worker", 0, ps=hosts[:ps], workers=hosts[ps:], controller=None
     )

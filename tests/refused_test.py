@@ -122,6 +122,9 @@ _EXCLUDED = (
 --tower_batch_sizes=4,4 --variable_update=asynchronous
 --tower_batch_sizes=4,4 --nocross_replica_sync
 --replication=between_graph --tower_batch_sizes=auto
+--backup_workers=1 --variable_update=asynchronous
+--backup_workers=1 --nocross_replica_sync
+--dropped_examples=replay --max_damaged_examples=3
 --elastic=true --variable_update=independent
 --elastic=true --rebalance=9
 --rebalance=9 --forward_only
@@ -212,7 +215,9 @@ _NEEDED = (
     ("--memory_copy_steps=5", "--elastic"),
     ("--join=c:1", "--elastic"),
     ("--join=c:1", "--job_name=worker"),
-    ("--replay_membership=x", "--elastic"),
+    ("--replay_membership=x", "--elastic or --backup_workers"),
+    ("--backup_workers=1", "--replication=between_graph"),
+    ("--dropped_examples=replay", "--backup_workers"),
     ("--save_model_secs=60", "--train_dir"),
     ("--save_model_steps=10", "--train_dir"),
     ("--max_ckpts_to_keep=2", "--train_dir"),

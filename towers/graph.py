@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+from flags.problem import wrong_setting
 from models.model import Model
 from models.validation import check, one_of
 from towers.checkpoints import constants
@@ -27,9 +28,10 @@ from towers.optimizers.loss_scale import LossScale
 from towers.optimizers.optimizer import Update
 from towers.options import Options
 from towers.pipelines.tower_copies import AnyTemplate, copy_towers
-from towers.variable_update import asynchronous, between_graph, train_steps
+from towers.variable_update import asynchronous, backup_workers, train_steps
 from towers.variable_update.asynchronous import StepLoop
 from towers.variable_update.base import VariableUpdate
+from towers.variable_update.dropped_examples import DroppedExamples
 from towers.variable_update.modes import VARIABLE_UPDATES
 from towers.variable_update.step_marks import StepMarks
 from towers.variable_update.train_steps import Counters, SingleClient, TrainStep
@@ -69,7 +71,7 @@ class TrainGraph(NamedTuple):
     sync: tf.Operation  # runs after the initializer and a restore
     marks: StepMarks | None  # of an elastic run
     tower_seconds: tf.Variable | None  # float64 [towers], of all steps together
-    clients: SingleClient  # this client, from `between_graph.of`
+    clients: SingleClient  # this client, from `backup_workers.of`
     options: Options
     examples_per_step: int  # of the towers that step together, of all clients
 
@@ -110,6 +112,14 @@ def build(
         mode = make(placement, seed=options.seed, exchange=options.exchange)
         if model.stateful:
             row_order.check_joined(model, options.variable_update, joined=mode.joined)
+            if options.backup:
+                raise wrong_setting(
+                    "backup_workers",
+                    options.backup.count,
+                    f"{model.name} passes a state on from each step to the next, which "
+                    "would miss the rows of dropped gradients",
+                    "leave it out",
+                )
         count = sum(options.tower_batches(placement.num_towers))
         source = row_order.in_rows(source, model, count)
         return _build(model, source, update, mode=mode, options=options)
@@ -122,8 +132,8 @@ def _build(
     counters = train_steps.create_counters(placement, options)
     rate, progress = _rate_and_progress(counters, source, update, mode, options=options)
     scale = LossScale(scaling, placement.master) if scaling else None
-    peers = between_graph.of(mode, options.purpose)
-    feed = _feed(source, mode, options, counters)
+    peers = _peers(counters, mode, options)
+    feed = _feed(source, mode, options, counters=counters, peers=peers)
     spec = _train_spec(model, source, mode, options)
     scalars = _scalars(feed, mode, scale, options, progress=progress)
     template, towers = copy_towers(
@@ -212,8 +222,27 @@ def _sync(mode: VariableUpdate) -> tf.Operation:
         return tf.group(*([] if mode.constants else mode.sync()), *mode.fixed.fill())
 
 
+def _peers(counters: Counters, mode: VariableUpdate, options: Options) -> SingleClient:
+    """This client, which counts dropped examples if there can be any."""
+    where, dropped = mode.placement, None
+    if options.backup:
+        dropped = DroppedExamples(
+            counters,
+            where,
+            options.tower_batches(where.num_towers),
+            limit=options.limit,
+            replay=options.backup.replay,
+        )
+    return backup_workers.of(mode, options.purpose, options.backup, dropped)
+
+
 def _feed(
-    source: Source, mode: VariableUpdate, options: Options, counters: Counters
+    source: Source,
+    mode: VariableUpdate,
+    options: Options,
+    *,
+    counters: Counters,
+    peers: SingleClient,
 ) -> Feed:
     where = mode.placement
     part = ClientShare(where.client, where.clients, apart=not mode.together)
@@ -227,10 +256,12 @@ def _feed(
         feed = source.feed(
             where.groups,
             batch_size=batch_size,
-            position=counters.position_before,
+            position=peers.position(counters.position_before),
             limit=options.limit,
             part=part._replace(order=counters.order),
         )
+        if options.backup:  # the weight is that of the clients that are used
+            feed = feed._replace(weight=None)
         feed = feed.class_weighted(options.class_weight)
     return counters.times.after_begin(feed) if counters.times else feed
 

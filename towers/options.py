@@ -17,6 +17,7 @@ from towers.layout.shards import Shards
 from towers.layout.stages import Pipeline
 from towers.optimizers.loss_scale import LossScaling
 from towers.variable_update import between_graph
+from towers.variable_update.backup_workers import BackupWorkers
 from towers.variable_update.modes import DEFAULT, mode_of
 
 
@@ -54,6 +55,7 @@ class Options:
         it changes no variable but the counters.
       elastic: whether the graph may be replaced by one for other workers in the middle
         of the training.
+      backup: how steps go on without the slowest clients; None if they wait for all.
       purpose: of the graph, see `between_graph`.
     """
 
@@ -80,6 +82,7 @@ class Options:
     class_weight: tuple[float, ...] = ()
     forward_only: bool = False
     elastic: bool = False
+    backup: BackupWorkers | None = None
     purpose: int = between_graph.TRAIN
 
     def __post_init__(self) -> None:

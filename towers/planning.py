@@ -31,6 +31,7 @@ from towers.optimizers.optimizer import Update
 from towers.options import chosen
 from towers.pipelines import cutting, recompute_choice
 from towers.variable_update import between_graph
+from towers.variable_update.backup_workers import BackupWorkers
 from towers.variable_update.modes import mode_of, towers_per_step
 
 # (settings, model) -> the sources of training and of evaluation.
@@ -148,6 +149,8 @@ def make(
     for check in output_paths.checks(config):
         findings.get(check)
     findings.get(lambda: _check_on_cluster(config, cluster))
+    trains = where and watched is None and not config.evaluation.eval
+    late = trains and findings.get(lambda: BackupWorkers.of(config.cluster, where))
     findings.check()
     apart = _steps_apart(mode, num_towers, watched)
     limit, warmup, num_batches = _length(config.training, model.recipe, sources[0])
@@ -163,6 +166,7 @@ def make(
             limit=limit,
             epochs=epochs,
             pipeline=pipeline,
+            backup=late or None,
             **chosen(config, where.kind, sizes, images=model.inputs.has_images),
         ),
         eval_batch_size=config.evaluation.eval_batch_size or sum(sizes) // len(sizes),

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import functools
 import math
 import signal
 import time
@@ -188,7 +189,9 @@ class _Training:
                     run_status.clear(run.plan.config.output.train_dir)
                 around = [progress, *around, stop, *self._membership.hooks(run)]
                 around += _rebalancing(run, begin, until)
-                step = self._steps(session, around, until)
+                owed = functools.partial(loop.owed_steps, run.built, session)
+                step = self._steps(session, around, until, None if over else owed)
+                last_step = max(last_step, step + owed())
                 return self._end(session, step, last_step, progress)
 
     def _restore(self, session: v1.Session) -> None:
@@ -237,7 +240,13 @@ class _Training:
         assert self._run.evaluator is not None
         return self._run.evaluator.accuracy >= goal
 
-    def _steps(self, session: v1.Session, around: list, last_step: int) -> int:
+    def _steps(
+        self,
+        session: v1.Session,
+        around: list,
+        last_step: int,
+        more: Callable[[], int] | None,
+    ) -> int:
         run, flags = self._run, self._run.plan.config
         try:
             doing = "training; if memory ran out, lower the batch size"
@@ -249,6 +258,7 @@ class _Training:
                         around,
                         last_step=last_step,
                         steps_per_loop=flags.training.steps_per_loop,
+                        more=more,
                     ),
                 )
         except TrainingError as error:

@@ -63,6 +63,22 @@ class ContentsTest(parameterized.TestCase):
         self.assertEqual(contents.kind_of("carried/x/b"), "x")
         self.assertEqual(contents.kind_of("a/carried/b"), "")
 
+    def test_counts_of_dropped_examples_may_be_missing_on_either_side(self):
+        path = self._write(a=1.0, skipped_examples=np.int64(3))
+        contents.check_same(path, {"a": []})
+        contents.check_same(path, {"a": [], "client_offsets": [2]})
+        contents.check_offsets(path, {"a": [], "client_offsets": [2]})
+
+    def test_clients_that_are_behind_must_be_the_same(self):
+        behind = self._write(client_offsets=np.array([4, -4]))
+        contents.check_offsets(behind, {"client_offsets": [2]})
+        for shapes in ({}, {"client_offsets": [3]}):
+            with self.assertRaisesRegex(
+                ValueError, "model.ckpt-1 is of 2 workers with dropped_examples=replay"
+            ):
+                contents.check_offsets(behind, shapes)
+        contents.check_offsets(self._write(client_offsets=np.zeros(2, np.int64)), {})
+
     def test_variables_of_callbacks_may_be_missing_on_either_side(self):
         contents.check_same(self._write(a=1.0), {"a": [], "callbacks/b/c": [5]})
         contents.check_same(self._write(a=1.0, callbacks__b__c=2.0), {"a": []})

@@ -57,7 +57,9 @@ class FollowerTest(absltest.TestCase):
 class AgreedTest(absltest.TestCase):
     def test_what_shapes_the_graph_and_nothing_else(self):
         shared = ["--model=mlp", "--batch_size=8", "--num_gpus=2", "--recompute=block"]
-        shared.append("--check_mean=True")
+        shared += ["--check_mean=True", "--replication=between_graph"]
+        shared += ["--backup_workers=1", "--dropped_examples=replay"]
         typed = ["--train_dir=x", "--data_dir=y", "--num_intra_threads=1"]
-        typed += ["--stall_secs=9", "--pipeline_report=z", "--device=cpu"]
+        typed += ["--replay_membership=x", "--stall_secs=9"]
+        typed += ["--pipeline_report=z", "--device=cpu"]
         self.assertEqual(sorted(roles.agreed(_read(*shared, *typed))), sorted(shared))

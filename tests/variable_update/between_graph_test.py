@@ -123,7 +123,7 @@ class ClientsTest(absltest.TestCase):
     def test_what_was_sent_before_a_new_beginning_is_dropped(self):
         old = self._begin()
         late = self._follow(1000.0)  # no chief takes it
-        self._wait_for(self.chief._counts[0], 1)
+        self._wait_for(self.chief.accumulators.counts[0], 1)
         self.assertGreater(self._begin_again(late), old + 1)
         self.follower.begin(self.session, old)
         stale = self._follow(2000.0)
@@ -143,9 +143,9 @@ class ClientsTest(absltest.TestCase):
     def test_the_same_sent_twice_counts_once(self):
         stamp = self._begin()
         lost = self._follow(10.0)  # as if it were killed after it has sent
-        self._wait_for(self.chief._counts[-1], 1)
+        self._wait_for(self.chief.accumulators.counts[-1], 1)
         again = self._follow(10.0)
-        self._wait_for(self.chief._counts[-1], 2)
+        self._wait_for(self.chief.accumulators.counts[-1], 2)
         self.assertEqual(self._lead(1.0)[1][0], 11.0)
         with self.session.graph.as_default():
             more = between_graph.token_queue(1).enqueue(stamp + 2)

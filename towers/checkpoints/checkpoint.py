@@ -302,6 +302,8 @@ class Checkpoints:
         constants.check(path, self._constants, names, partial=self._partial)
         shapes = {name: v.shape.as_list() for name, v in self._variables.items()}
         contents.check_same(path, shapes, partial=self._partial)
+        if not self._partial:
+            contents.check_offsets(path, shapes)
 
 
 def all_paths(directory: str) -> list[str]:

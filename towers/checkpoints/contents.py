@@ -14,8 +14,11 @@ from towers.errors.explain import first_few
 # The kind of slot that a moving average is, after the name of its variable.
 AVERAGE = "ExponentialMovingAverage"
 
+# Of runs that drop gradients (`variable_update.dropped_examples`).
+CLIENT_OFFSETS, SKIPPED = "client_offsets", "skipped_examples"
+
 # Variables that count, and a number that none of them reaches.
-_COUNTS, _MOST = {"global_step", "position", damaged_count.NAME}, 2**62
+_COUNTS, _MOST = {"global_step", "position", damaged_count.NAME, SKIPPED}, 2**62
 
 # Prefix of variables that pass a value from one step to the next.  A checkpoint may
 # have them or not; both can be loaded with or without them.
@@ -114,6 +117,31 @@ def of(path: str) -> dict[str, list[int]]:
     return tf.train.load_checkpoint(path).get_variable_to_shape_map()
 
 
+def check_offsets(path: str, shapes: Mapping[str, list[int]]) -> None:
+    """Refuses a run that would lose or repeat examples of clients that are behind.
+
+    Args:
+      path: of the checkpoint.
+      shapes: variable name -> shape, of those that are to be loaded.
+
+    Raises:
+      ValueError: the run has other clients, or none with positions of their own.
+    """
+    there, here = of(path).get(CLIENT_OFFSETS), shapes.get(CLIENT_OFFSETS)
+    if there is None or there == here:
+        return
+    offsets = tf.train.load_checkpoint(path).get_tensor(CLIENT_OFFSETS)
+    if here is None and not np.any(offsets):
+        return
+    raise wrong_setting(
+        "train_dir",
+        os.path.dirname(path),
+        f"{os.path.basename(path)} is of {len(offsets)} workers with "
+        "`dropped_examples=replay`, of which some are behind the others",
+        "go on with as many workers and this setting, or name another `train_dir`",
+    )
+
+
 def check_counts(path: str, names: Set[str]) -> None:
     """Raises an OpError if a counter has a value that no run reaches."""
     for name in sorted(_COUNTS & names):
@@ -124,7 +152,8 @@ def check_counts(path: str, names: Set[str]) -> None:
 
 def kind_of(name: str) -> str:
     """What an optional variable is part of, loaded as a whole; "" for others."""
-    if name in (order.NAME, damaged_count.NAME) or name.startswith(CALLBACKS):
+    counted = (order.NAME, damaged_count.NAME, SKIPPED, CLIENT_OFFSETS)
+    if name in counted or name.startswith(CALLBACKS):
         return name
     return name.split("/")[1] if name.startswith(CARRIED) else ""
 

@@ -12,6 +12,7 @@ _OWN_SECTIONS = ("cluster", "devices", "evaluation", "output")
 _OWN_FLAGS = ("data_dir", "datasets_num_private_threads", "pipeline_report")
 _SHARED_FLAGS = (
     *("replication", "num_gpus", "xla", "xla_compile"),
+    *("backup_workers", "dropped_examples"),
     *("tensor_float_32", "deterministic_ops", "batchnorm_persistent"),
 )
 

@@ -71,6 +71,7 @@ def _rows(plan: Plan, built: TrainGraph) -> list[tuple[str, str]]:
         ("Devices", _devices(plan.placement)),
         *_at_a_time(built),
         *_clients(plan.placement),
+        *_backup(plan.options),
         ("NUMA bind", "False"),
         *([("Data format", plan.options.data_format)] if images else []),
         ("Compute dtype", _compute_dtype(plan)),
@@ -160,6 +161,14 @@ def _asynchronous(plan: Plan) -> list[tuple[str, str]]:
         ("Learning rate", f"{rate}; {place} step"),
         ("Staleness", staleness),
     ]
+
+
+def _backup(options: Options) -> list[tuple[str, str]]:
+    """How many workers a step does not wait for."""
+    if options.backup is None:
+        return []
+    what = "taken again" if options.backup.replay else "skipped"
+    return [("Backup workers", f"{options.backup.count}; dropped examples are {what}")]
 
 
 def _clients(placement: Placement) -> list[tuple[str, str]]:

@@ -20,13 +20,16 @@ from towers.planning import Plan
 from towers.session import loop, mean_check
 from towers.variable_update import between_graph
 from towers.variable_update.between_graph import FollowerClient
-from towers.variable_update.step_quota import RestartedError
+from towers.variable_update.step_quota import STEP_BITS, RestartedError
 
 v1 = tf.compat.v1
 
 
 class CheckTokens(Callback):
     """Checks that each token follows the one before.
+
+    A client whose sums were not used goes on from the newest token, with the examples
+    of its step.
 
     Args:
       train: the graph of a follower.
@@ -36,22 +39,31 @@ class CheckTokens(Callback):
     def __init__(self, train: graph.TrainGraph, stamp: int):
         client = train.clients
         assert isinstance(client, FollowerClient)
-        self._token, self._watched = client.token, client.watched
+        self._client, self._input = client, train.feed.initializer
+        self._used = client.used
+        self._fetches = [client.token, *([] if self._used is None else [self._used])]
         self._stamp = stamp
 
     def next_due(self, step: int) -> int:
         """Each step, if it ends with a token."""
-        return step + 1 if self._watched else NEVER
+        return step + 1 if self._client.watched else NEVER
 
     def before_run(self, run_context: RunContext) -> RunArgs | None:
-        """Asks for the token."""
-        return v1.train.SessionRunArgs(self._token)
+        """Asks for the token, and whether the sums were used."""
+        return v1.train.SessionRunArgs(self._fetches)
 
     def after_run(self, run_context: RunContext, run_values: RunValues) -> None:
-        """Raises `RestartedError` if the token is not the next one."""
-        if run_values.results != self._stamp + 1:
-            raise RestartedError(int(run_values.results))
-        self._stamp += 1
+        """Raises `RestartedError` if the token is not the next one of the run."""
+        # Negative: left of a run in which not all sums were used.
+        stamp, *used = (abs(int(result)) for result in run_values.results)
+        follows = stamp == self._stamp + 1
+        if used and not (stamp ^ self._stamp) >> STEP_BITS:
+            if not (follows and used[0]):
+                self._client.begin(run_context.session, stamp)
+                run_context.session.run(self._input)
+        elif not follows:
+            raise RestartedError(stamp)
+        self._stamp = stamp
 
 
 def follow(
@@ -99,7 +111,7 @@ def follow(
     def attempt() -> int:
         if not tokens:
             with sessions.open(waiting, config) as session, reporting():
-                tokens.append(int(session.run(token)))
+                tokens.append(abs(int(session.run(token))))
         stamp = tokens.pop()
         train = graphs[between_graph.purpose_of(stamp)]
         with sessions.open(train.graph, config) as session, reporting():

@@ -49,6 +49,16 @@ def steps_left(train: TrainGraph, session: v1.Session) -> int:
     return max(0, -(-left // train.examples_per_step))
 
 
+def owed_steps(train: TrainGraph, session: v1.Session) -> int:
+    """Steps that are left because earlier ones dropped examples, which are taken again.
+
+    They are more if further examples are dropped.
+    """
+    backup = train.options.backup
+    replays = backup is not None and backup.replay and train.options.limit is not None
+    return steps_left(train, session) if replays else 0
+
+
 def run(
     train: TrainGraph,
     session: v1.Session,
@@ -56,6 +66,7 @@ def run(
     *,
     last_step: int,
     steps_per_loop: int = 1,
+    more: Callable[[], int] | None = None,
 ) -> int:
     """Runs steps until the global step is `last_step` or a hook asks to stop.
 
@@ -67,6 +78,7 @@ def run(
       steps_per_loop: largest number of steps that run inside the graph between two
         calls of hooks; fewer if they would take more than about 3 seconds.  It has no
         effect on asynchronous towers.
+      more: called at the last step; how many more steps to run, 0 at the end.
 
     Returns:
       the global step reached.
@@ -76,7 +88,10 @@ def run(
             hook.begin()
         for hook in hooks:
             hook.after_create_session(session, None)
-        step = _run(_Steps(session, train, steps_per_loop), hooks, last_step)
+        steps = _Steps(session, train, steps_per_loop)
+        step, stopped = _run(steps, hooks, last_step)
+        while more and not stopped and (count := more()):
+            step, stopped = _run(steps, hooks, step + count)
         for hook in hooks:
             hook.end(session)
     return step
@@ -84,7 +99,8 @@ def run(
 
 def _run(
     steps: "_Steps", hooks: Sequence[v1.train.SessionRunHook], last_step: int
-) -> int:
+) -> tuple[int, bool]:
+    """The global step reached, and whether a hook asked to stop."""
     step, stopped = steps.begin(), False
     while step < last_step and not stopped:
         seen = min((_next_due(hook, step) for hook in hooks), default=last_step + 1)
@@ -99,7 +115,7 @@ def _run(
                         hook.after_steps(step, losses, seconds)
         else:
             step, stopped = steps(hooks)
-    return step
+    return step, stopped
 
 
 def _next_due(hook: v1.train.SessionRunHook, step: int) -> int:

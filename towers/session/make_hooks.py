@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from towers.callbacks.base import Callback, RunContext
 from towers.callbacks.evaluate import Evaluate
+from towers.callbacks.report_dropped import ReportDropped
 from towers.callbacks.report_skips import ReportSkips
 from towers.callbacks.save_checkpoints import SaveCheckpoints
 from towers.callbacks.stop_on_nan import StopOnNan
@@ -15,6 +16,7 @@ from towers.callbacks.user_callbacks import GuardedCallback
 from towers.checkpoints.checkpoint import FiniteCheck
 from towers.checkpoints.saving import Saving
 from towers.graph import TrainGraph
+from towers.membership_log import MembershipFile
 from towers.planning import Plan
 from towers.session import replicas, summary
 from towers.session.device_graphs import WriteDeviceGraphs
@@ -103,6 +105,14 @@ def _report_skips(attempt: Attempt) -> Callback | None:
     return ReportSkips(built, attempt.run.console)
 
 
+def _report_dropped(attempt: Attempt) -> Callback | None:
+    run, output = attempt.run, attempt.run.plan.config.output
+    if run.plan.options.backup is None:
+        return None
+    file = MembershipFile(output.train_dir, run.console.side)
+    return ReportDropped(run.built, run.console, file, every=output.display_every)
+
+
 def _check_replicas(attempt: Attempt) -> Callback | None:
     run = attempt.run
     if run.replicas is None:
@@ -180,6 +190,7 @@ def _evaluate(attempt: Attempt) -> Callback | None:
 _BEFORE: tuple[Callable[[Attempt], Callback | None], ...] = (
     _stop_on_nan,
     _report_skips,
+    _report_dropped,
     _check_replicas,
     _trace_step,
     _write_device_graphs,

@@ -34,9 +34,11 @@ from towers.compute import deterministic_sum
 from towers.data.stream import unsaved
 from towers.gradients import sparse
 from towers.layout.placement import Placement, task_of
+from towers.variable_update import accumulators
 from towers.variable_update.base import VariableUpdate
 from towers.variable_update.step_quota import STEP_BITS
-from towers.variable_update.train_steps import SingleClient, TowerSums, TrainStep
+from towers.variable_update.tower_sums import TowerSums
+from towers.variable_update.train_steps import SingleClient, TrainStep
 
 v1 = tf.compat.v1
 
@@ -61,12 +63,6 @@ class ChiefClient(SingleClient):
         self._placement = placement = mode.placement
         self._purpose = purpose
         self._global_step = v1.train.get_global_step()
-        self._accumulators: list[tuple[str, Any]] = []  # each with its device
-        # For each accumulator: the operation that sets its token, the number of
-        # gradients in it, and the tensor that takes them out.
-        self._fresh: list[tf.Operation] = []
-        self._counts: list[tf.Tensor] = []
-        self._drains: list[Any] = []
         self.count = placement.clients if mode.together else 1
         followers = range(1, placement.clients)
         with v1.name_scope("clients"):
@@ -74,6 +70,7 @@ class ChiefClient(SingleClient):
                 self._stamp = unsaved(tf.constant(0, tf.int64))
                 self._given = v1.placeholder(tf.int64, [], "stamp")
                 self._set = self._stamp.assign(self._given, read_value=False)
+            self.accumulators = accumulators.Accumulators(self._given)
             with tf.device(placement.counters):
                 self._queues = [token_queue(k) for k in followers]
                 self._send_tokens = [
@@ -95,9 +92,13 @@ class ChiefClient(SingleClient):
         with v1.name_scope("clients"), tf.control_dependencies([done.train_op]):
             with tf.device(self._placement.master):
                 stamp = self._stamp.assign_add(1, read_value=True)
-            train_op = tf.group(*(queue.enqueue(stamp) for queue in self._queues))
+            train_op = tf.group(*self._tokens(stamp))
         with tf.device(self._placement.master), tf.control_dependencies([train_op]):
             return done._replace(train_op=train_op, step=tf.identity(done.step))
+
+    def _tokens(self, stamp: tf.Tensor) -> list[tf.Operation]:
+        """What sends the followers the token of the next step."""
+        return [queue.enqueue(stamp) for queue in self._queues]
 
     def _add(self, sums: TowerSums) -> TowerSums:
         """The sums of all clients, once all of them are there."""
@@ -107,10 +108,9 @@ class ChiefClient(SingleClient):
         for index, (device, leaf) in enumerate(places):
             for k in range(1, self._placement.clients) if leaf is not None else ():
                 with tf.device(device):
-                    held = _accumulator(leaf, f"{self._purpose}/{k}/{index}")
-                    self._accumulators.append((device, held))
-                    taken[index].append(_take(held))
-        self._make_ready()
+                    held = accumulators.shared(leaf, f"{self._purpose}/{k}/{index}")
+                    self.accumulators.add(held)
+                    taken[index].append(self._take(held, k, leaf))
         # Variables change only after every follower has read them.
         ends = [
             getattr(tensor, "values", tensor).op
@@ -124,24 +124,27 @@ class ChiefClient(SingleClient):
             ]
         return tf.nest.pack_sequence_as(sums, added)
 
-    def _make_ready(self) -> None:
-        """Adds operations that empty the accumulators and set their tokens."""
-        for device, held in self._accumulators:
-            with tf.device(device):
-                self._fresh.append(held.set_global_step(self._given))
-                self._counts.append(held.num_accumulated())
-                self._drains.append(_take(held))
+    def _take(self, held: Any, client: int, leaf: Any) -> Any:
+        """The sum of a client in one of its accumulators, on the current device.
+
+        Args:
+          held: the accumulator.
+          client: whose.
+          leaf: the sum of this client.
+        """
+        del client, leaf
+        return accumulators.take(held)
 
     def release(self, session: v1.Session) -> None:
         """Empties the accumulators, and sends the followers their first token."""
-        feed = {self._given: self._new_stamp(session)}
-        # First set the token, so that no older gradients enter, then take out those
-        # inside, which TensorFlow counts as a step.
-        session.run(self._fresh, feed)
-        counts = session.run(self._counts)
-        session.run([drain for n, drain in zip(counts, self._drains) if n])
-        session.run(self._fresh, feed)
-        session.run([self._set, *self._send_tokens], feed)
+        stamp = self._new_stamp(session)
+        self.accumulators.empty(session, stamp)
+        session.run([self._set, *self._first_tokens(stamp)], {self._given: stamp})
+
+    def _first_tokens(self, stamp: int) -> list[tf.Operation]:
+        """What sends the followers a token that is fed."""
+        del stamp
+        return self._send_tokens
 
     def _new_stamp(self, session: v1.Session) -> int:
         step = int(session.run(self._global_step))
@@ -181,9 +184,12 @@ class FollowerClient(SingleClient):
     Attributes:
       watched: whether each step ends with a token.
       token: int64 scalar, the token that ends a step.
+      used: bool scalar, whether the chief used the sums of the step; None if it always
+        does.
     """
 
     watched = True
+    used: tf.Tensor | None = None
 
     def __init__(self, mode: VariableUpdate, purpose: int):
         self._placement = placement = mode.placement
@@ -211,9 +217,9 @@ class FollowerClient(SingleClient):
                 if leaf is not None:
                     with tf.device(_place(leaf, where)):
                         name = f"{self._purpose}/{where.client}/{index}"
-                        sent.append(_send(_accumulator(leaf, name), leaf, self.token))
+                        sent.append(self._send(accumulators.shared(leaf, name), leaf))
             with tf.device(where.counters), tf.control_dependencies(sent):
-                token = token_queue(where.client).dequeue()
+                token = self._receive()
             with tf.device(where.master):
                 kept = self._stamp.assign(token, read_value=False)
                 # Without gradients, nobody has changed the variables.
@@ -223,6 +229,14 @@ class FollowerClient(SingleClient):
                     step = tf.bitwise.bitwise_and(token, 2**STEP_BITS - 1)
         self.token = token
         return TrainStep(train_op, step, sums.loss, sums.metrics)
+
+    def _send(self, held: Any, leaf: Any) -> tf.Operation:
+        """Puts a sum into its accumulator."""
+        return accumulators.send(held, leaf, self.token)
+
+    def _receive(self) -> tf.Tensor:
+        """The token of the next step, once the sums are sent."""
+        return token_queue(self._placement.client).dequeue()
 
     def begin(self, session: v1.Session, stamp: int) -> None:
         """Takes a token for the start of the first step."""
@@ -306,27 +320,6 @@ def _next_moment() -> int:
     moment = int(10 * (time.time() - _BEGIN)) + 1
     time.sleep(max(0.0, _BEGIN + moment / 10 - time.time()))
     return moment
-
-
-def _accumulator(like: Any, name: str) -> Any:
-    """The accumulator of this name for such tensors, on the current device."""
-    name = f"towers/sums/{name}"
-    if isinstance(like, tf.IndexedSlices):
-        return v1.SparseConditionalAccumulator(like.dtype, shared_name=name)
-    return v1.ConditionalAccumulator(like.dtype, shape=like.shape, shared_name=name)
-
-
-def _send(held: Any, value: Any, stamp: tf.Tensor) -> tf.Operation:
-    if isinstance(value, tf.IndexedSlices):
-        return held.apply_indexed_slices_grad(value, local_step=stamp)
-    return held.apply_grad(value, local_step=stamp)
-
-
-def _take(held: Any) -> Any:
-    """Waits for the gradients of a step and takes them out."""
-    if isinstance(held, v1.SparseConditionalAccumulator):
-        return held.take_indexed_slices_grad(1)
-    return held.take_grad(1)
 
 
 def _place(leaf: Any, placement: Placement) -> str:

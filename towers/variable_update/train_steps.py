@@ -18,8 +18,8 @@ from towers.compute.tower import Gradient, StatisticRule, Tower
 from towers.data import order
 from towers.data.damaged_count import DamagedCount
 from towers.data.input_wait import InputWait
-from towers.data.source import Feed, divisor, refilled
-from towers.gradients import sparse, transfer
+from towers.data.source import Feed, refilled
+from towers.gradients import transfer
 from towers.layout import graph_names, parts
 from towers.layout.graph_names import REDUCTION
 from towers.layout.placement import Placement
@@ -27,6 +27,7 @@ from towers.optimizers.loss_scale import LossScale
 from towers.optimizers.optimizer import Update
 from towers.variable_update.base import VariableUpdate
 from towers.variable_update.step_marks import StepMarks
+from towers.variable_update.tower_sums import TowerSums
 from towers.variable_update.tower_times import TowerTimes
 
 v1 = tf.compat.v1
@@ -59,18 +60,6 @@ def create_counters(where: Placement, options: Any) -> Counters:
     marks = StepMarks(device) if options.elastic else None
     times = TowerTimes(where.num_towers, device) if options.times_towers else None
     return Counters(global_step, position, before, order_version, marks, times)
-
-
-class TowerSums(NamedTuple):
-    """The sums over the towers of a step."""
-
-    gradients: list[list[Any]]  # [copies][variables]
-    statistics: list[tf.Tensor]  # the mean of each batch statistic; of states the sum
-    loss: tf.Tensor  # float32 scalar, mean over the step's examples
-    metrics: dict[str, tf.Tensor]  # float32 scalars, means over the step's examples
-    # `Feed.exchanged_weight`, by which the sums are still to be divided, or None.
-    weight: tf.Tensor | None = None
-    damaged: tf.Tensor | None = None  # `DamagedCount.of_batches`, if any may be
 
 
 class TrainStep(NamedTuple):
@@ -108,6 +97,25 @@ class SingleClient:
         """
         del refills
         return finish(sums)
+
+    def position(self, before: tf.Tensor) -> tf.Tensor:
+        """Where this client's part of the next step is in the stream, int64 scalar.
+
+        Args:
+          before: the position of the stream before the step.
+        """
+        return before
+
+    def consumed(self, examples: tf.Tensor) -> tuple[tf.Tensor, list[tf.Operation]]:
+        """By how much a step advances the position, int64 scalar.
+
+        Args:
+          examples: int64 scalar, those of all clients in this step.
+
+        Returns:
+          it, and operations of the step that count the others.
+        """
+        return examples, []
 
     def release(self, session: v1.Session) -> None:
         """Lets the other clients begin; called once every variable has its value."""
@@ -210,7 +218,7 @@ class StepBuilder:
         sums = TowerSums(gradients, statistics, loss, metrics, weight, damaged)
 
         def finish(sums: TowerSums) -> TrainStep:
-            sums = _means(sums)
+            sums = sums.means()
             if self.scale:
                 sums = sums._replace(gradients=self.scale.unscale(sums.gradients))
             if self.counters.marks:
@@ -218,13 +226,13 @@ class StepBuilder:
             changes = self._changes(sums.gradients, sums.statistics)
             with tf.device(self.mode.placement.counters):
                 # A follower that starts may read the position until it sends its sums.
-                more = self._consumed(self.examples(group))
+                more, counts = self.peers.consumed(self._consumed(self.examples(group)))
                 with tf.control_dependencies([sums.loss]):
                     consumed = self._advance(more)
                 # `tf.group` groups by device first, so that each task of a cluster
                 # sends one message instead of one per variable.
                 changed = tf.group(*changes)
-                ends = [changed, consumed, *refills, *waits]
+                ends = [changed, consumed, *counts, *refills, *waits]
                 if self._damage:
                     ends.append(self._damage.add(sums.damaged, more))
                 if self.wait and self.feed.staged:
@@ -377,24 +385,3 @@ class StepBuilder:
         }
         # Without gradients there is none.
         return {name: a for name, a in averages.items() if a is not None}
-
-
-def _means(sums: TowerSums) -> TowerSums:
-    """The sums, divided by the weight of the examples if they are not yet."""
-    if sums.weight is None:
-        return sums
-    weight = divisor(sums.weight)
-
-    def divide(values: tf.Tensor) -> tf.Tensor:
-        with tf.device(values.device):
-            return values / weight
-
-    return sums._replace(
-        gradients=[
-            [sparse.map_values(gradient, divide) for gradient in copy]
-            for copy in sums.gradients
-        ],
-        loss=divide(sums.loss),
-        metrics={name: divide(value) for name, value in sums.metrics.items()},
-        weight=None,
-    )
