@@ -3,7 +3,7 @@
 Starts the tasks of a cluster as the tasks of one Spark stage that all run at the same
 time (a barrier stage), and prints what they print.  It ends with the status of the run.
 The project must be installed on the executors' machines.  SIGTERM or Ctrl-C to this
-program saves a checkpoint and ends all tasks.
+program, or to spark-submit, saves a checkpoint and ends all tasks.
 
 If an executor dies, the whole stage runs again, on other executors if it must; training
 then continues from the last checkpoint.  So `--train_dir` must be on a disk
@@ -18,18 +18,55 @@ is lost does not stop the others.
 """
 
 import argparse
+import contextlib
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
-from pyspark import TaskContext
+import py4j.protocol
+from pyspark import SparkContext, TaskContext
 from pyspark.sql import SparkSession
 
 from flags.cluster import parse_tasks
 from towers.cluster import remote_driver, remote_task
 
 _END_SECONDS = 10.0  # for the stages to end after the run
+
+
+# Of a hook that Java runs at its end: before Spark's own (40), which end the executors;
+# and how long it may take.
+_PRIORITY, _SAVING_SECONDS = 100, 120
+_LOOK_SECONDS = 0.5
+
+
+def _delay_end(context: SparkContext, stop: Callable[[], None]) -> Callable[[], None]:
+    """Lets a signal to spark-submit, which is Java, end the run as one to this program.
+
+    Args:
+      context: of the run.
+      stop: is called, in a thread, when Java is about to end.
+
+    Returns:
+      a function to call when the run has ended; Java waits for it.
+    """
+    jvm = context._jvm
+    over = jvm.java.util.concurrent.CountDownLatch(1)
+    runnable = jvm.java.lang.Class.forName("java.lang.Runnable")
+    hook = jvm.java.beans.EventHandler.create(runnable, over, "await")
+    hooks = jvm.org.apache.hadoop.util.ShutdownHookManager.get()
+    seconds = jvm.java.util.concurrent.TimeUnit.SECONDS
+    hooks.addShutdownHook(hook, _PRIORITY, _SAVING_SECONDS, seconds)
+
+    def watch() -> None:
+        with contextlib.suppress(py4j.protocol.Py4JError, OSError):  # Java has ended
+            while not hooks.isShutdownInProgress():
+                time.sleep(_LOOK_SECONDS)
+            time.sleep(_LOOK_SECONDS)  # Ctrl-C is a signal to this program, too
+            stop()
+
+    threading.Thread(target=watch, daemon=True).start()
+    return over.countDown
 
 
 def main() -> int:
@@ -84,13 +121,16 @@ def main() -> int:
     threads = [
         threading.Thread(target=submit, args=[ranks], daemon=True) for ranks in stages
     ]
+    end = _delay_end(context, driver.stop)
     for thread in threads:
         thread.start()
     status = driver.run(lambda: "".join(lost_for_good[:1]))
     until = time.monotonic() + _END_SECONDS
     for thread in threads:  # those of workers without an executor do not end
         thread.join(max(0.0, until - time.monotonic()))
-    context.stop()
+    with contextlib.suppress(py4j.protocol.Py4JError, OSError):  # Java may have ended
+        end()
+        context.stop()
     return status
 
 

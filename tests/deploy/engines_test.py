@@ -29,7 +29,7 @@ _IN_PRIVATE = """
 import os, sys
 from towers.cluster import private_network
 private_network.enter()
-os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
+os.execv(sys.argv[1], sys.argv[1:])
 """
 
 
@@ -56,9 +56,12 @@ def _parents(*words: str) -> list[int]:
 
 
 class EnginesTest(digit_runs.Runs):
+    program = sys.executable  # that runs the scripts
+
     def _start(self, script: str, *flags: str) -> programs.Program:
         """Starts a run by a script of `deploy`."""
-        words = ["-c", _IN_PRIVATE, str(programs.ROOT / "deploy" / script), *flags]
+        path = str(programs.ROOT / "deploy" / script)
+        words = ["-c", _IN_PRIVATE, self.program, path, *flags]
         run = programs.Program(
             [sys.executable, *words, *_FLAGS, "--num_batches=1000000", self._folder],
             data_dir=digit_runs.data_dir(),
@@ -172,7 +175,15 @@ class SparkTest(EnginesTest):
         self.enter_context(mock.patch.dict(os.environ, environment))
 
     def test_an_executor_is_killed_and_nothing_is_lost(self):
+        """Also, the signal to stop is one to Java."""
         self._set_up_spark("local-cluster[3,2,1024]")
+        home = importlib.util.find_spec("pyspark").submodule_search_locations[0]
+        settings = self.create_tempdir()
+        lines = "spark.master local-cluster[3,2,1024]\nspark.ui.enabled false\n"
+        settings.create_file("spark-defaults.conf", lines)
+        names = {"SPARK_HOME": home, "SPARK_CONF_DIR": settings.full_path}
+        self.enter_context(mock.patch.dict(os.environ, names))
+        self.program = os.path.join(home, "bin", "spark-submit")
         self._disturb("spark_cluster.py", killed=3)
 
     def test_an_executor_of_an_elastic_run_is_killed(self):

@@ -153,6 +153,11 @@ class Driver:
                 _send(connection, {"end": self._statuses.get(rank, 0)})
             self._server.close()
 
+    def stop(self) -> None:
+        """Acts as on SIGTERM, unless a signal has come; in any thread."""
+        if not self._signals:
+            self._signals.append(signal.SIGTERM)
+
     def _serve(self, lost: Callable[[], str]) -> int:
         """Receives messages until the run has ended; returns the exit status."""
         forwarded = False
