@@ -45,3 +45,9 @@ class BuildTest(absltest.TestCase):
                     reference.build, trainer.subject(), case, VARIABLE_UPDATES
                 )
         self.assertEqual(most, [1, 1, 1])
+
+    def test_the_towers_have_the_batches_of_the_case(self):
+        case = Case("parameter_server", 3, batch_sizes=(4, 1, 3))
+        train = reference.build(trainer.subject(), case, VARIABLE_UPDATES)
+        self.assertEqual(train.options.tower_batches(3), (4, 1, 3))
+        self.assertEqual(train.examples_per_step, 8)
