@@ -38,6 +38,7 @@ _OTHERS = {
     *("distortions", "single", "index", "port"),
     *("tasks", "gpus_per_worker", "conf"),  # of deploy/
     *("no", "nodes", "array", "replicas", "type"),  # of schedulers; --no-kill
+    "mount",  # of unshare
     "processes",  # gone; the changelog names it
 }
 
