@@ -95,8 +95,9 @@ class ClusterFlags:
         "go on with the workers that are there when some are lost or join. "
         "keep_towers, or true: a lost worker's towers move to others, so every bit "
         "stays; keep_batch: the batch of a step is divided anew, over a tower on each "
-        "device",
-        choices=("false", "true", "keep_towers", "keep_batch"),
+        "device; scale_lr: the batch of a tower stays, and learning rates are "
+        "proportional to the number of workers",
+        choices=("false", "true", "keep_towers", "keep_batch", "scale_lr"),
     )
     min_workers: int = field(
         1, "workers without which an elastic run waits", must=AT_LEAST_1
@@ -137,6 +138,11 @@ class ClusterFlags:
         "workers that it names, for the same bits",
         unset="the workers that are there",
     )
+
+    @property
+    def elasticity(self) -> str:
+        """`elastic`, with "" for false and `keep_towers` for true."""
+        return {"false": "", "true": "keep_towers"}.get(self.elastic, self.elastic)
 
     @property
     def local_tasks(self) -> dict[str, int] | None:

@@ -24,6 +24,16 @@ class CommandLineTest(absltest.TestCase):
             self.assertEqual(sorted(spec.flags), [*agreed, between])
         self.assertEqual(read_command_line(["train", *flags]).spec.flags, ())
 
+    def test_workers_of_an_elastic_run_agree_in_what_they_run(self):
+        agreed = ["--data_name=synthetic", "--model=mlp", "--num_gpus=2"]
+        flags = [*agreed, "--elastic", "--worker_hosts=c:1", "--controller_host=d:1"]
+        flags += ["--device=cpu", "--batch_size=8", "--num_batches=5"]
+        for job in ("worker", "controller"):
+            command = read_command_line(["train", *flags, f"--job_name={job}"])
+            self.assertEqual(sorted(command.spec.flags), agreed)
+            plan, number = command.plan, command.spec.num_examples
+            self.assertEqual(number, plan and plan.source.num_examples)
+
     def test_the_process_is_settled_before_data_is_read(self):
         calls = mock.Mock()
         calls.get.side_effect = ValueError("no data")

@@ -1,14 +1,22 @@
 """The plan for other workers, and which state a run goes on from."""
 
 import dataclasses
+import json
 import types
+from unittest import mock
 
+import tensorflow as tf
 from absl.testing import absltest
 
 from flags import config
-from tests import digit_runs, trainer
+from models.recipe import Schedule
+from tests import digit_runs, stateful_models, trainer
 from towers import membership, planning, run_state
+from towers.checkpoints import checkpoint, constants
+from towers.data import row_order
 from towers.layout import cluster_spec
+
+v1 = tf.compat.v1
 
 _SPEC = dataclasses.replace(
     cluster_spec.from_hosts(
@@ -22,19 +30,29 @@ _SPEC = dataclasses.replace(
 )
 
 
-def _membership(elastic="keep_towers", **changes):
-    settings = config.make(
+def _membership(
+    elastic="keep_towers", spec=_SPEC, model=None, *, settings=None, **changes
+):
+    whole = config.make(
         device="cpu",
         num_gpus=1,
         batch_size=8,
         num_batches=3,
         data_name="synthetic",
         elastic=elastic,
+        **(settings or {}),
     )
-    plan = planning.make(settings, lambda _: digit_runs.small_model(), _SPEC)
-    members = dataclasses.replace(_SPEC, **changes)
+    model = model or digit_runs.small_model()
+    plan = planning.make(whole, lambda _: model, spec)
+    members = dataclasses.replace(spec, **changes)
     sessions = types.SimpleNamespace(members=members)
     return plan, membership.Membership(plan, sessions, print)
+
+
+def _rate(plan):
+    """The learning rate at the start."""
+    with tf.Graph().as_default(), v1.Session() as session:
+        return float(session.run(plan.update.learning_rate(tf.constant(0.0))))
 
 
 class MembershipTest(absltest.TestCase):
@@ -49,6 +67,57 @@ class MembershipTest(absltest.TestCase):
         _, everyone = _membership("keep_batch")
         self.assertIsNone(everyone.plan(plan))
         self.assertEqual(everyone.plan(fewer).options.tower_batches(4), (8,) * 4)
+
+    def test_the_learning_rate_follows_the_workers(self):
+        plan, members = _membership("scale_lr", absent=frozenset({1}))
+        self.assertEqual(plan.options.nominal_workers, 4)
+        fewer = members.plan(plan)
+        self.assertEqual(fewer.options, plan.options)
+        self.assertEqual(fewer.options.tower_batches(3), (8,) * 3)
+        self.assertAlmostEqual(_rate(fewer), 0.75 * _rate(plan))
+        self.assertIsNone(members.plan(fewer))
+        _, everyone = _membership("scale_lr")
+        self.assertIsNone(everyone.plan(plan))
+        self.assertEqual(_rate(everyone.plan(fewer)), _rate(plan))
+        workers = (*_SPEC.jobs["worker"], "w4:1")
+        _, more = _membership("scale_lr", jobs={**_SPEC.jobs, "worker": workers})
+        self.assertAlmostEqual(_rate(more.plan(plan)), 1.25 * _rate(plan))
+
+    def test_a_checkpoint_has_the_workers_for_which_the_rate_is_given(self):
+        """Also where a recipe's rate is proportional to the batch."""
+        folder = {"train_dir": self.create_tempdir().full_path}
+        for per_examples, rate in ((0, 0.05), (64, 0.025)):
+            recipe = dataclasses.replace(
+                digit_runs.small_model().recipe,
+                schedule=Schedule((0.05,), per_examples=per_examples),
+            )
+            model = dataclasses.replace(digit_runs.small_model(), recipe=recipe)
+            saved = mock.patch.object(constants, "nominal_workers", lambda path: 4)
+            latest = mock.patch.object(checkpoint, "latest", lambda directory: "path")
+            spec = dataclasses.replace(
+                _SPEC, jobs={**_SPEC.jobs, "worker": ("w0:1", "w1:1")}
+            )
+            with saved, latest:
+                plan, members = _membership("scale_lr", spec, model, settings=folder)
+            self.assertEqual(plan.options.nominal_workers, 4)
+            self.assertAlmostEqual(_rate(plan), rate)
+            fewer = members.plan(plan)  # the command names these
+            self.assertAlmostEqual(_rate(fewer), rate / 2)
+
+    def test_a_stateful_model_keeps_its_rows(self):
+        with self.assertRaisesRegex(ValueError, "summed reads the data in as many par"):
+            row_order.check_elastic(stateful_models.one(), "scale_lr")
+        row_order.check_elastic(stateful_models.one(), "keep_batch")
+        row_order.check_elastic(digit_runs.small_model(), "scale_lr")
+
+    def test_every_worker_has_an_example_of_a_step(self):
+        limits = {"keep_batch": 32, "keep_towers": 32, "scale_lr": None}
+        for elastic, most in limits.items():
+            plan, _ = _membership(elastic)
+            self.assertEqual(membership.most_workers(plan), most)
+        apart = {"variable_update": "asynchronous"}
+        plan, _ = _membership(settings=apart)
+        self.assertEqual(membership.most_workers(plan), 4)
 
     def test_towers_stay_on_other_devices(self):
         plan, members = _membership(absent=frozenset({1}))
@@ -68,6 +137,48 @@ class MembershipTest(absltest.TestCase):
         workers = (*_SPEC.jobs["worker"], "w4:1")
         plan, members = _membership(jobs={**_SPEC.jobs, "worker": workers})
         self.assertEqual(members.plan(plan).options.tower_batches(5), (7, 7, 6, 6, 6))
+
+    def _log(self, *changes):
+        """The settings that replay a log with these workers."""
+        path = f"{self.create_tempdir().full_path}/log"
+        lines = [json.dumps({"step": s, "workers": list(w)}) for s, w in changes]
+        with open(path, "w", encoding="utf-8") as file:
+            file.write("\n".join(lines))
+        return {"replay_membership": path}
+
+    def test_a_log_is_replayed_on_the_workers_that_are_there(self):
+        """Its four and three workers have towers of their own on two."""
+        settings = self._log((0, (0, 1, 2, 3)), (5, (0, 2, 7)))
+        there = {"absent": frozenset({1, 2})}
+        plan, members = _membership("keep_batch", settings=settings, **there)
+        first = members.plan(plan)
+        self.assertEqual(first.options.tower_batches(4), (8,) * 4)
+        self.assertLen(set(first.placement.hosts), 4)
+        tasks = [tf.DeviceSpec.from_string(t).task for t in first.placement.towers]
+        self.assertEqual(tasks, [0, 0, 3, 3])
+        members.keep(run_state.RunState(5, {}))
+        second = members.plan(first)
+        self.assertEqual(second.options.tower_batches(3), (11, 11, 10))
+        self.assertLen(set(second.placement.hosts), 3)
+        self.assertIsNone(members.plan(second))
+
+    def test_more_workers_than_a_log_has_are_not_used(self):
+        settings = self._log((0, (0, 1)))
+        plan, members = _membership("scale_lr", settings=settings)
+        replayed = members.plan(plan)
+        self.assertEqual(replayed.options.tower_batches(2), (8, 8))
+        self.assertAlmostEqual(_rate(replayed), 0.5 * _rate(plan))
+        plan, members = _membership(settings=settings)  # whose towers stay
+        self.assertIsNone(members.plan(plan))
+
+    def test_a_log_with_too_many_workers_is_refused(self):
+        settings = self._log((0, range(40)))
+        there = {"absent": frozenset({1, 2})}
+        plan, members = _membership("scale_lr", settings=settings, **there)
+        with self.assertRaisesRegex(
+            ValueError, "has 40 workers, and there are 2, of w"
+        ):
+            members.plan(plan)
 
     def test_a_checkpoint_of_a_later_step_is_preferred(self):
         _, members = _membership()

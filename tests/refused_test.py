@@ -117,8 +117,12 @@ _EXCLUDED = (
 --elastic=true --input_only
 --elastic=true --forward_only
 --elastic=true --tower_batch_sizes=4,4
---elastic=true --variable_update=asynchronous
---elastic=true --nocross_replica_sync
+--elastic=keep_batch --variable_update=asynchronous
+--elastic=keep_batch --nocross_replica_sync
+--elastic=scale_lr --variable_update=asynchronous
+--elastic=scale_lr --nocross_replica_sync
+--replay_membership=x --variable_update=asynchronous
+--replay_membership=x --nocross_replica_sync
 --tower_batch_sizes=4,4 --variable_update=asynchronous
 --tower_batch_sizes=4,4 --nocross_replica_sync
 --replication=between_graph --tower_batch_sizes=auto

@@ -2,8 +2,12 @@
 
 from absl.testing import parameterized
 
-from tests import trainer
+from tests import stateful_models, trainer
 from towers import run_state
+from towers.optimizers.learning_rate import Piecewise
+from towers.optimizers.optimizer import Update
+
+_RATE = Piecewise((0.01,))
 
 
 def _begun(towers: int, mode: str) -> trainer.Trainer:
@@ -28,6 +32,23 @@ class RunStateTest(parameterized.TestCase):
         after.session.run(after.train.sync)
         after.session.run(after.train.feed.initializer)
         self.assertLess(trainer.difference(calm, after.steps(6)), 1e-5)
+
+    def test_the_states_of_rows_go_on_with_other_towers(self):
+        def begun(*sizes: int) -> trainer.Trainer:
+            model, source = stateful_models.two(), stateful_models.source()
+            sizes = {"batch_size": max(sizes), "tower_batch_sizes": sizes}
+            towers, update = len(sizes["tower_batch_sizes"]), Update("sgd", _RATE)
+            return trainer.Trainer(
+                model, source, update=update, towers=towers, elastic=True, **sizes
+            ).start()
+
+        calm, before, after = begun(2, 2, 2, 2).steps(9), begun(8), begun(3, 3, 2)
+        before.steps(5)
+        state = run_state.read(before.train, before.session)
+        run_state.load(after.train, after.session, state)
+        after.session.run(after.train.sync)
+        after.session.run(after.train.feed.initializer)
+        self.assertLess(trainer.difference(calm, after.steps(9)), 1e-5)
 
     def test_a_step_that_is_half_done_has_no_state(self):
         training = _begun(2, "parameter_server")

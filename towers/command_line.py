@@ -97,10 +97,23 @@ def read_command_line(argv: Sequence[str]) -> CommandLine:
         problems += [p for p in error.problems if at_fault.isdisjoint(p.settings)]
     if problems:
         raise RefusedError(None if config.output.check_flags else spec, *problems)
+    return CommandLine(config, spec and _compared(spec, config, plan), plan)
+
+
+def _compared(
+    spec: cluster_spec.ClusterSpec, config: Config, plan: planning.Plan | None
+) -> cluster_spec.ClusterSpec:
+    """The cluster, with what other tasks compare with theirs."""
     clients = (cluster_spec.CONTROLLER, cluster_spec.FOLLOWER)
-    if spec and spec.between and role in clients:
-        spec = dataclasses.replace(spec, flags=roles.agreed(config))
-    return CommandLine(config, spec, plan)
+    if spec.between and spec.role in clients:
+        return dataclasses.replace(spec, flags=roles.agreed(config))
+    if not spec.elastic or spec.me.job == "ps":
+        return spec
+    # The examples of a stateful model are windows, whose number depends on the batch.
+    known = plan is not None and not plan.model.stateful
+    number = plan.source.num_examples if plan is not None and known else None
+    flags = roles.agreed_by_workers(config)
+    return dataclasses.replace(spec, flags=flags, num_examples=number)
 
 
 def _as_read_by(

@@ -69,7 +69,7 @@ class TrainGraph(NamedTuple):
     feed: Feed  # its initializer runs once variables have their values
     input_wait: WaitReads | None  # how long steps have waited; None if not known
     sync: tf.Operation  # runs after the initializer and a restore
-    marks: StepMarks | None  # of an elastic run
+    marks: StepMarks | None  # of an elastic run whose towers step together
     tower_seconds: tf.Variable | None  # float64 [towers], of all steps together
     clients: SingleClient  # this client, from `backup_workers.of`
     options: Options
@@ -129,7 +129,7 @@ def _build(
     model, source: Source, update: Update, *, mode: VariableUpdate, options: Options
 ) -> TrainGraph:
     placement, scaling = mode.placement, options.loss_scaling
-    counters = train_steps.create_counters(placement, options)
+    counters = train_steps.create_counters(mode, options)
     rate, progress = _rate_and_progress(counters, source, update, mode, options=options)
     scale = LossScale(scaling, placement.master) if scaling else None
     peers = _peers(counters, mode, options)
@@ -206,7 +206,8 @@ def _constants(
 ) -> dict[str, tf.Variable]:
     """What checkpoints keep beside the variables; see `checkpoints.constants`."""
     kept = options.kept_batch_sizes(where.num_towers)
-    return constants.of(source, where.master, spec.rows, kept)
+    workers = options.nominal_workers
+    return constants.of(source, where.master, spec.rows, kept, workers=workers)
 
 
 def _initializer(mode: VariableUpdate, others: Sequence[tf.Variable]) -> tf.Operation:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 import tensorflow as tf
 
 from flags.field import listing
+from flags.problem import wrong_setting
 from towers import planning, run_state
 from towers.callbacks.base import NEVER, Callback, RunContext, RunValues, TrainingError
 from towers.callbacks.every import Every
@@ -20,9 +21,11 @@ from towers.graph import TrainGraph
 from towers.layout import moved_towers
 from towers.layout.cluster_spec import ClusterSpec
 from towers.layout.gpus import plural
+from towers.membership_log import MembershipFile, MembershipLog, Workers
 from towers.planning import Plan
 from towers.prepared import Prepared
 from towers.run_state import RunState
+from towers.variable_update.modes import VARIABLE_UPDATES
 
 v1 = tf.compat.v1
 
@@ -34,11 +37,16 @@ def plan_for(plan: Plan, members: ClusterSpec) -> Plan:
       plan: of the run on all workers that the command line names.
       members: the workers that are there.
     """
-    if plan.config.cluster.elastic != "keep_batch":
+    kind = plan.config.cluster.elasticity
+    if kind == "keep_towers":
         same_towers = moved_towers.on_members(plan.placement, members.workers)
         if same_towers is not None:
             return dataclasses.replace(plan, placement=same_towers)
     where = planning.placement_of(plan.config, members)
+    if kind == "scale_lr":
+        factor = _rate_factor(plan, len(members.workers))
+        update = plan.update if factor == 1.0 else plan.update.scaled(factor)
+        return dataclasses.replace(plan, placement=where, update=update)
     batch = plan.options.batch_size * plan.placement.num_towers
     least, more = divmod(batch, where.num_towers)
     sizes = tuple(least + (k < more) for k in range(where.num_towers))
@@ -46,6 +54,22 @@ def plan_for(plan: Plan, members: ClusterSpec) -> Plan:
         plan.options, batch_size=sizes[0], tower_batch_sizes=sizes
     )
     return dataclasses.replace(plan, placement=where, options=options)
+
+
+def most_workers(plan: Plan) -> int | None:
+    """How many workers have a tower that has an example of its step; None for any
+    number."""
+    if plan.config.cluster.elasticity == "scale_lr":
+        return None
+    if not VARIABLE_UPDATES[plan.options.variable_update].together:
+        return len(set(plan.placement.hosts))  # the batch of a tower stays
+    batch = plan.options.batch_size * plan.placement.num_towers
+    return batch // plan.placement.per_task
+
+
+def _rate_factor(plan: Plan, workers: int) -> float:
+    """What `scale_lr` multiplies the learning rate by (Goyal et al. 2017, 2.1)."""
+    return workers / plan.options.nominal_workers
 
 
 class Membership:
@@ -62,14 +86,54 @@ class Membership:
         self._sessions = sessions
         self._console = console
         self._state: RunState | None = None
+        self._workers: Workers = ()  # of the plan; in a replay those of the log
+        # From which the next session goes on, as far as that is known.
+        self._step = 0
+        path = plan.config.cluster.replay_membership
+        self._log = MembershipLog.read(path) if path and plan.options.elastic else None
 
     def plan(self, now: Plan) -> Plan | None:
         """The plan for the members, or None if `now` is for them."""
         members = self._sessions.members
         if members is None:
             return None
-        plan = plan_for(self._plan, members)
-        return None if plan.placement == now.placement else plan
+        if self._log is None:
+            self._workers = tuple(task.index for task in members.workers)
+            plan = plan_for(self._plan, members)
+        else:
+            first, _ = self._log.changes[0]
+            self._workers = self._log.workers(max(self._step, first))
+            plan = self._replayed(members)
+        rates = plan.update.learning_rate, now.update.learning_rate
+        same = plan.placement == now.placement and rates[0] == rates[1]
+        return None if same else plan
+
+    def _replayed(self, members: ClusterSpec) -> Plan:
+        """The plan for as many workers as the log has, with their towers on these.
+
+        Results depend on the number of workers only, and in `keep_towers` not on that.
+
+        Raises:
+          ValueError: one of them would have the towers of too many.
+        """
+        kept = self._plan.config.cluster.elasticity == "keep_towers"
+        count, named = len(self._workers), len(set(self._plan.placement.hosts))
+        if kept and count <= named:
+            return plan_for(self._plan, members)
+        hosts = tuple(f"replayed-{k}:1" for k in range(count))
+        jobs = {**members.jobs, "worker": hosts}
+        logged = dataclasses.replace(members, jobs=jobs, absent=frozenset())
+        plan = plan_for(self._plan, logged)
+        where = moved_towers.on_members(plan.placement, members.workers[:count])
+        if where is None:
+            raise wrong_setting(
+                "replay_membership",
+                self._plan.config.cluster.replay_membership,
+                f"has {count} workers, and there are {len(members.workers)}, of which "
+                f"each takes the towers of {moved_towers.SHARES} at most",
+                "start more",
+            )
+        return dataclasses.replace(plan, placement=where)
 
     @contextlib.contextmanager
     def carried(self, train: TrainGraph, session: v1.Session) -> Iterator[None]:
@@ -85,7 +149,8 @@ class Membership:
 
     def keep(self, state: RunState | None) -> None:
         """Keeps a state, if it is known, in place of the one before."""
-        self._state = state or self._state
+        if state:
+            self._state, self._step = state, state.step
 
     def load(self, train: TrainGraph, session: v1.Session) -> bool:
         """Loads the state, unless a checkpoint of a later step was loaded.
@@ -100,10 +165,22 @@ class Membership:
         return True
 
     def begin_at(self, run: Prepared, session: v1.Session, step: int) -> None:
-        """Prints the members and keeps a first copy of the state."""
+        """Prints and logs the members, and keeps a first copy of the state.
+
+        Raises:
+          MembersChangedError: the log that is replayed has others at this step, which a
+            checkpoint has.
+          ValueError: that log begins later.
+        """
         members, options = self._sessions.members, run.plan.options
         if members is None:
             return
+        self._step = step
+        if self._log and self._log.workers(step) != self._workers:
+            raise MembersChangedError(f"Replaying from step {step} on")
+        # A new one, as it is to have a line where a run is taken up.
+        file = MembershipFile(run.plan.config.output.train_dir, run.console.side)
+        file.note(step, self._workers)
         names = listing([str(task.index) for task in members.workers], "and")
         line = f"Workers from step {step} on: {names}"
         sizes = options.tower_batches(run.plan.placement.num_towers)
@@ -112,6 +189,9 @@ class Membership:
         norms = any(not rule.is_state for rule, _ in run.built.template.statistics)
         if norms and not BATCH_NORM[options.batch_norm].towers:
             line += ", of which batch norm takes its statistics"
+        if run.plan.config.cluster.elasticity == "scale_lr":
+            factor = _rate_factor(self._plan, len(self._workers))
+            line += f"; the learning rate is multiplied by {factor:.3g}"
         self._console(line)
         if run.plan.config.cluster.memory_copy_steps:
             self.keep(run_state.read(run.built, session))
@@ -122,7 +202,10 @@ class Membership:
             return []
         every = run.plan.config.cluster.memory_copy_steps
         copies = [_KeepState(run.built, self, steps=every)] if every else []
-        return [*copies, _EndForMembers(self._sessions)]
+        ends: list[Callback] = [_EndForMembers(self._sessions)]
+        if self._log:
+            ends.append(_EndForLog(run.built, self._log))
+        return [*copies, *ends]
 
 
 class _KeepState(Every):
@@ -155,3 +238,17 @@ class _EndForMembers(Callback):
         news = self._sessions.change()
         if news and not run_context.stop_requested:
             raise MembersChangedError(news)
+
+
+class _EndForLog(Every):
+    """Ends the session where the log that is replayed has other workers."""
+
+    def __init__(self, train: TrainGraph, log: MembershipLog):
+        super().__init__(train, at=[step for step, _ in log.changes])
+        self._log = log
+
+    def act(self, run_context: RunContext, step: int) -> None:
+        """Raises `MembersChangedError`, unless the run ends anyway."""
+        if not run_context.stop_requested:
+            workers = plural(len(self._log.workers(step)), "worker")
+            raise MembersChangedError(f"Replaying {workers} from step {step} on")

@@ -31,6 +31,9 @@ class Options:
       keeps_batch_sizes: whether checkpoints have them, so that a resumed run takes the
         same.
       times_towers: whether the graph adds up how long each tower takes.
+      nominal_workers: of an elastic run in which the learning rate is proportional to
+        the number of workers, the number for which it is given; else 0.  Checkpoints
+        have it.
       data_format: `NHWC` or `NCHW`.
       dtype: of activations, and of weights in the layers' products.
       seed: of initial values and dropout.
@@ -63,6 +66,7 @@ class Options:
     tower_batch_sizes: tuple[int, ...] = ()
     keeps_batch_sizes: bool = False
     times_towers: bool = False
+    nominal_workers: int = 0
     data_format: str = "NHWC"
     dtype: tf.DType = tf.float32
     seed: int = 1234

@@ -15,6 +15,7 @@ from models.model import Model
 from models.recipe import Recipe
 from towers import graph
 from towers.callbacks.user_callbacks import CallbackSource, callbacks_of
+from towers.checkpoints import nominal_workers
 from towers.compute.precision import compute_dtype
 from towers.compute.tower import check_batch_norm
 from towers.data import checks, input_only, inputs, memory_check, row_order
@@ -95,9 +96,10 @@ class Plan:
         names = ("model", "source", "update", "placement", "options")
         return {name: getattr(self, name) for name in names}
 
-    def steps(self, epochs: float) -> int:
-        """The global step at which so many epochs have passed, rounded up."""
-        steps = epochs * self.source.num_examples / self.examples_per_step
+    def steps(self, epochs: float, begin: float = 0.0) -> int:
+        """The global step at which so many epochs have passed since `begin`, rounded
+        up."""
+        steps = begin + epochs * self.source.num_examples / self.examples_per_step
         return math.ceil(round(steps, 6))  # 2.015 x 1000 / 5 is a little above 403
 
 
@@ -140,7 +142,9 @@ def make(
         findings.get(lambda: fit(config, model, sources and sources[0]))
         mode = mode_of(config.variables)
         pipeline = findings.get(lambda: _pipeline(config, model, sizes, cluster))
+        findings.get(lambda: row_order.check_elastic(model, config.cluster.elasticity))
         of_all = sum(sizes) * config.variables.accumulate_steps
+        workers, of_all = nominal_workers.find_nominal(config, cluster, of_all)
         per_step = of_all * towers_per_step(mode, num_towers) // num_towers
         epochs = _epochs(config, model.recipe, sources and sources[0], of_all)
         callbacks = findings.get(partial(callbacks_of, config, callbacks)) or ()
@@ -167,6 +171,7 @@ def make(
             epochs=epochs,
             pipeline=pipeline,
             backup=late or None,
+            nominal_workers=workers,
             **chosen(config, where.kind, sizes, images=model.inputs.has_images),
         ),
         eval_batch_size=config.evaluation.eval_batch_size or sum(sizes) // len(sizes),

@@ -14,7 +14,7 @@ import tensorflow as tf
 from towers import run_state
 from towers.callbacks import user_callbacks
 from towers.callbacks.base import Callback, RunContext, TrainingError
-from towers.callbacks.every import is_due
+from towers.callbacks.every import Due, is_due
 from towers.callbacks.stop_on_nan import NanLossError
 from towers.callbacks.user_callbacks import CallbackError
 from towers.checkpoints import checkpoint, run_status
@@ -114,6 +114,7 @@ class _Training:
         self._stop = stop
         self._ended = ended
         self._lock = lock
+        self._due = Due()
 
     def attempt(self) -> int:
         """Initializes, trains and finishes; may be called again after a failure."""
@@ -167,7 +168,9 @@ class _Training:
             crash.during("initializing variables and data")(
                 lambda: loop.start(run.built, session, self._restore),
             )
-            begin = int(session.run(run.built.global_step))
+            counters = run.built.global_step, run.built.position
+            begin, position = map(int, session.run(counters))
+            self._due = evaluator.steps(run.plan, begin, position)
             self._membership.begin_at(run, session, begin)
             last_step = _last_step(run, session, begin)
             progress = Progress.of(run.plan, run.built, run.console, run.log)
@@ -177,8 +180,7 @@ class _Training:
                 with progress.paused():
                     return self._evaluate(context, step)
 
-            due = evaluator.steps(run.plan)
-            around = make_hooks(Attempt(run, begin, last_step, evaluate, due))
+            around = make_hooks(Attempt(run, begin, last_step, evaluate, self._due))
             kept = user_callbacks.saved_on_failure(run.checkpoints, run.built, session)
             with _under_way(run), kept, run.built.graph.as_default():
                 for callback in run.callbacks:
@@ -230,8 +232,7 @@ class _Training:
 
     def _is_due(self, step: int) -> bool:
         """Whether there is an evaluation after this step, while training."""
-        every, at = evaluator.steps(self._run.plan)
-        return is_due(step, steps=every, at=at)
+        return is_due(step, **self._due._asdict())
 
     def _is_accurate_enough(self) -> bool:
         goal = self._run.plan.config.evaluation.stop_at_top_1_accuracy

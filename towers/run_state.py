@@ -43,6 +43,8 @@ def read(train: TrainGraph, session: v1.Session) -> RunState | None:
 
     Returns:
       the state; None if a task that holds a part of it is lost, or a step is half done.
+      Asynchronous towers change variables while others read them, so there a step that
+      was lost may be half done.
     """
     marks = train.marks
     copies = max([1, *map(len, train.mode.replicas.values())])

@@ -21,7 +21,7 @@ import tensorflow as tf
 import models
 from flags import parse
 from flags.devices import DeviceFlags
-from towers import graph, planning, run
+from towers import graph, membership, planning, run
 from towers.callbacks.base import TrainingError
 from towers.checkpoints import checkpoint, run_status, saving, warm_start
 from towers.cluster import (
@@ -196,7 +196,12 @@ def _sessions(command: CommandLine, console: Console) -> Controller:
     needs = (where.kind, where.per_task)
     if command.cluster.elastic:
         return ElasticController(
-            command.cluster, server_config, flags=flags, needs=needs, console=console
+            command.cluster,
+            server_config,
+            flags=flags,
+            most=membership.most_workers(command.planned),
+            needs=needs,
+            console=console,
         )
     return Controller(
         command.cluster,
@@ -254,7 +259,9 @@ def _serve(command: CommandLine, console: Console) -> int:
     )
     if spec.me.job == "worker":
         _check_gpus(where, devices)
-        _prepare(command, where, console)
+        number = _prepare(command, where, console)
+        if spec.elastic:
+            spec = dataclasses.replace(spec, num_examples=number)
     return server.serve(
         spec,
         _server_config(where, spec, session_config(where, devices)),
@@ -272,13 +279,20 @@ def _check_gpus(where: placement.Placement, devices: DeviceFlags) -> None:
 
 def _prepare(
     command: CommandLine, where: placement.Placement, console: Console
-) -> None:
-    """Prepares the data set on this worker's disk if the worker reads a part of it."""
+) -> int | None:
+    """Prepares the data set on this worker's disk if the worker reads a part of it.
+
+    Returns:
+      its number of examples, if that is the controller's; None if it is not known.
+    """
     settle_process(where, command.config.devices)
     try:
-        planning.sources_of(command.config, models.get(command.config.model.model))
+        model = models.get(command.config.model.model)
+        source, _ = planning.sources_of(command.config, model)
+        return None if model.stateful else source.num_examples
     except ValueError as error:  # it may be on the controller's disk only
         console(f"{command.cluster.me}: {'; '.join(collected.sentences(error))}")
+        return None
 
 
 def _evaluate(command: CommandLine, console: Console) -> int:

@@ -34,6 +34,7 @@ class EveryTest(parameterized.TestCase):
         ({"steps": 2.8}, [3, 6, 9, 12]),
         ({"steps": 13 / 3}, [5, 9, 13]),
         ({"steps": 0.4}, [*range(1, 14)]),
+        ({"steps": 4, "since": -1.5}, [3, 7, 11]),
         ({}, []),
     )
     def test_by_steps(self, options, steps):

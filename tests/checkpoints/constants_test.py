@@ -125,6 +125,20 @@ class CheckpointTest(tf.test.TestCase):
         session, checkpoints, _ = self._session(words, 1.0)
         checkpoints.save(session, 1)
 
+    def test_the_number_of_workers_is_kept_and_need_not_be_the_same(self):
+        self.assertEqual(constants.nominal_workers(f"{self.directory}/none"), 0)
+        for step, workers in enumerate((4, 3, 0)):
+            with tf.Graph().as_default() as graph, v1.Session(graph=graph) as session:
+                a = v1.get_variable("a", initializer=1.0, use_resource=True)
+                held = constants.of(object(), "/device:CPU:0", workers=workers)
+                checkpoints = Checkpoints(self.directory, {"a": a} | held)
+                session.run(v1.variables_initializer([a, *held.values()]))
+                checkpoints.restore(session)
+                checkpoints.save(session, step + 1)
+        for step, workers in enumerate((4, 3, 0)):
+            path = f"{self.directory}/model.ckpt-{step + 1}"
+            self.assertEqual(constants.nominal_workers(path), workers)
+
     def test_a_checkpoint_from_before_there_were_constants_is_loaded(self):
         self._saved(())
         session, checkpoints, a = self._session((b"x", b"y"))

@@ -14,15 +14,7 @@ import tensorflow as tf
 from absl.testing import parameterized
 
 from tests import fake_tasks
-from towers.cluster import (
-    connections,
-    controller,
-    messages,
-    open_ports,
-    ports,
-    server,
-    watchdog,
-)
+from towers.cluster import controller, messages, ports, watchdog
 from towers.errors.interrupts import Interrupted
 from towers.layout import cluster_spec
 
@@ -39,17 +31,9 @@ class ControllerTest(parameterized.TestCase):
 
     def setUp(self):
         super().setUp()
-        self.tasks = fake_tasks.Tasks()
+        self.tasks = fake_tasks.around_a_controller(self)
         self.lines = []
         self.stop = types.SimpleNamespace(received=None, insisted=False)
-        no_server = types.SimpleNamespace(target="")
-        self._patch(server, "start", lambda spec, config: no_server)
-        self._patch(messages, "fetch_info", self.tasks.ask)
-        self._patch(messages, "dismiss", self.tasks.dismiss)
-        self._patch(open_ports, "open_ports_warning", lambda spec: "open ports")
-        self._patch(connections, "limit", lambda spec, seconds: None)
-        self._patch(controller, "QUIET_SECONDS", 0.0)
-        self._patch(controller, "_PAUSE_SECONDS", 0.0)
         self.sessions = self._controller(_SPEC)
 
     def _controller(self, spec, stall_secs=0.3):

@@ -1,24 +1,16 @@
 """Workers of real processes are killed, join and leave, and the result stays exact."""
 
 import collections
-import dataclasses
 import json
 import os
 import re
 import signal
-import types
 from unittest import mock
 
 import tensorflow as tf
-from absl.testing import absltest
 
-from flags.cluster import ClusterFlags
-from tests import digit_runs, fake_tasks, in_process_cluster, trainer
+from tests import digit_runs, in_process_cluster, trainer
 from tests.processes import programs, step_examples
-from towers.cluster import connections, elastic, messages, open_ports, server
-from towers.layout import cluster_spec
-
-v1 = tf.compat.v1
 
 # 32 examples a step.
 _FLAGS = (
@@ -28,10 +20,10 @@ _FLAGS = (
     "--num_warmup_batches=0",
     "--save_model_steps=10000",
 )
+_LOGGING = f"--callbacks={step_examples.__name__}:logging"
 _ELASTIC = (
     *("--device=cpu", "--elastic=keep_batch", "--min_workers=2", "--wait_secs=120"),
-    f"--callbacks={step_examples.__name__}:logging",
-    *("--num_batches=1000000", "--memory_copy_steps=10"),
+    *(_LOGGING, "--num_batches=1000000", "--memory_copy_steps=10"),
 )
 
 # Four workers; 1 is killed; one that nobody knew joins; 2 leaves, and 3 is killed.
@@ -138,6 +130,17 @@ class ElasticTest(digit_runs.Runs):
         )
         calm, elastic = (self.values(last, name) for name in ("calm", "elastic"))
         self.assertLess(trainer.difference(calm, elastic), 1e-5)
+        with mock.patch.dict(os.environ, STEP_EXAMPLES=os.devnull):
+            replayed = programs.LaunchedCluster(
+                *(*_FLAGS, "--elastic=keep_batch", f"--num_batches={last}", _LOGGING),
+                f"--replay_membership={folder}/membership.jsonl",
+                f"--train_dir={self.directory}/replayed",
+                tasks="ps:1,worker:4",
+                data_dir=digit_runs.data_dir(),
+            )
+        self.addCleanup(replayed.kill)
+        self.assertEqual(replayed.end(), 0, replayed.lines[-20:])
+        trainer.assert_same_bits(elastic, self.values(last, "replayed"))
 
     def test_without_a_worker_the_bits_are_the_same(self):
         """The towers of the one that was killed run beside those of another."""
@@ -159,6 +162,29 @@ class ElasticTest(digit_runs.Runs):
             values.append(self.values(600, name))
         trainer.assert_same_bits(*values)
 
+    def test_asynchronous_towers_lose_the_step_of_a_lost_worker_only(self):
+        cluster = programs.LaunchedCluster(
+            *("--model=tests.digit_runs:small_model", "--batch_size=8", "--elastic"),
+            *(
+                "--variable_update=asynchronous",
+                "--max_restarts=0",
+                "--num_batches=200",
+            ),
+            *("--num_warmup_batches=0", "--memory_copy_steps=100000"),
+            f"--train_dir={self.directory}/apart",
+            tasks="ps:1,worker:3",
+            data_dir=digit_runs.data_dir(),
+        )
+        self.addCleanup(cluster.kill)
+        cluster.line(r"^20\t")
+        os.kill(cluster.pid("worker", 1), signal.SIGKILL)
+        line = cluster.line("^Workers from step .* on: 0 and 2; 3 towers of 8 ")
+        shown = [re.match(r"(\d+)\timages", text) for text in cluster.lines]
+        before = max(int(match[1]) for match in shown if match)
+        self.assertGreaterEqual(int(re.search(r" step (\d+)", line)[1]), before)
+        self.assertEqual(cluster.end(), 0, cluster.lines[-20:])
+        self.assertEqual(self.values(600, "apart")["position"], 600 * 8)
+
     def check_examples(self, taken: list, last: int, batch: int) -> None:
         """Every example of the stream is in one step of the history that survives."""
         steps = dict(taken)  # of a repeated step the last one
@@ -176,68 +202,3 @@ class ElasticTest(digit_runs.Runs):
             pattern = re.compile(r"Workers from step (\d+) on")
             (step, *_) = filter(None, map(pattern.match, lines[index:]))
             self.assertEqual(counts[int(step[1])], 1, news)
-
-
-class ElasticControllerTest(absltest.TestCase):
-    """Who takes part; the tasks are made up."""
-
-    def setUp(self):
-        super().setUp()
-        self.tasks, self.lines = fake_tasks.Tasks(), []
-        no_server = types.SimpleNamespace(target="")
-        for where, name, value in (
-            (server, "start", lambda spec, config: no_server),
-            (messages, "fetch_info", self.tasks.ask),
-            (messages, "dismiss", self.tasks.dismiss),
-            (open_ports, "open_ports_warning", lambda spec: ""),
-            (connections, "limit", lambda spec, seconds: None),
-            (elastic.ElasticController, "_listen", lambda self: None),
-        ):
-            patch = mock.patch.object(where, name, value)
-            patch.start()
-            self.addCleanup(patch.stop)
-        self.sessions = elastic.ElasticController(
-            dataclasses.replace(fake_tasks.SPEC, elastic=True),
-            v1.ConfigProto(),
-            flags=ClusterFlags(wait_secs=1, stall_secs=1, elastic="keep_towers"),
-            needs=("cpu", 2),
-            console=self.lines.append,
-        )
-
-    def _members(self, *silent: str) -> list[str]:
-        """Who takes part in the next attempt, while some tasks do not answer."""
-        every = fake_tasks.SPEC.servers
-        self.tasks.silent = {task: "gone" for task in every if str(task) in silent}
-        stop = types.SimpleNamespace(received=None, insisted=False)
-
-        def attempt() -> int:
-            return 0
-
-        self.sessions.keep(attempt, stop, resumes=True)
-        return [str(task) for task in self.sessions.members.workers]
-
-    def _beat(self, *indices: int) -> None:
-        for index in indices:
-            life = self.tasks.lives[cluster_spec.Task("worker", index)]
-            beat = messages.Heartbeat("worker", f"w{index}:1", life)
-            self.sessions._note(beat)
-
-    def test_one_that_is_lost_all_the_time_waits_unless_there_are_too_few(self):
-        self._beat(0, 1)
-        self.assertEqual(self._members(), ["worker 0", "worker 1"])
-        for _ in range(2):
-            self.assertEqual(self._members("worker 1"), ["worker 0"])
-            self._beat(0, 1)
-            joined = self._members()
-        self.assertEqual(joined, ["worker 0"])
-        self.assertIn("it may join again after 5 s", self.lines[-1])
-        self.assertEqual(self._members("worker 0"), ["worker 1"])
-
-    def test_a_controller_that_was_cut_off_blames_nobody(self):
-        for _ in range(2):
-            self._beat(0, 1)
-            self.assertEqual(self._members(), ["worker 0", "worker 1"])
-            with self.assertRaisesRegex(messages.ClusterError, "gave up after 1 s"):
-                self._members("ps 0", "worker 0", "worker 1")
-        self._beat(0, 1)
-        self.assertEqual(self._members(), ["worker 0", "worker 1"])

@@ -9,7 +9,7 @@ from unittest import mock
 import tensorflow as tf
 from absl.testing import absltest, parameterized
 
-from towers.cluster import messages, ports, software
+from towers.cluster import comparison, messages, ports, software
 from towers.layout import cluster_spec
 
 _SPEC = cluster_spec.from_hosts(
@@ -28,7 +28,7 @@ class AskTest(parameterized.TestCase):
         with _answers(_HELLO.text().encode()):
             info = messages.fetch_info(_SPEC, _PS, seconds=1)
         self.assertEqual(info.text(), _HELLO.text())
-        self.assertEmpty(messages.differences(_SPEC, _PS, info))
+        self.assertEmpty(comparison.differences(_SPEC, _PS, info))
 
     def test_unequal_software_is_named(self):
         mine = software.versions()
@@ -46,15 +46,15 @@ class AskTest(parameterized.TestCase):
             hello = dataclasses.replace(_HELLO, software=theirs)
             with _answers(hello.text().encode()):
                 info = messages.fetch_info(_SPEC, _PS, seconds=1)
-            self.assertEqual(messages.differences(_SPEC, _PS, info), differences)
-            self.assertEqual(messages.remarks(_SPEC, _PS, info), remarks)
+            self.assertEqual(comparison.differences(_SPEC, _PS, info), differences)
+            self.assertEqual(comparison.remarks(_SPEC, _PS, info), remarks)
 
     def test_software_that_is_not_said_is_older(self):
         facts = dataclasses.asdict(_HELLO)
         del facts["software"]
         with _answers(json.dumps(facts).encode()):
             info = messages.fetch_info(_SPEC, _PS, seconds=1)
-        (words,) = messages.differences(_SPEC, _PS, info)
+        (words,) = comparison.differences(_SPEC, _PS, info)
         self.assertStartsWith(words, "ps 0 at p:1 runs towers an older version and")
 
     @parameterized.parameters(b"2", b"{}", b'{"life": "1", "words": []}', b"hello")
@@ -113,11 +113,3 @@ class DismissTest(absltest.TestCase):
         told = self._dismiss(itertools.repeat(stuck), itertools.repeat(None), 0.5)
         self.assertBetween(told, 2, 6)
         self.assertBetween(time.monotonic() - begun, 0.5, 30.0)
-
-
-class LeaderTest(absltest.TestCase):
-    def test_is_the_controller_or_the_chief_worker(self):
-        self.assertEqual(messages.leader(_HELLO), "c:1")
-        hosts = {"ps": ["p:1"], "worker": ["w:1", "w:2"]}
-        between = messages.TaskInfo(tf.__version__, hosts, {"CPU": 2}, "1")
-        self.assertEqual(messages.leader(between), "w:1")

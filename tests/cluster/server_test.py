@@ -28,7 +28,7 @@ from towers.cluster import private_network
 private_network.enter()
 import tensorflow as tf
 from towers.layout import cluster_spec
-from towers.cluster import messages, server
+from towers.cluster import comparison, messages, server
 
 held = [socket.create_server(("127.0.0.1", 0)) for _ in range(8)]
 chief, serving, closed, *others = (f"127.0.0.1:{s.getsockname()[1]}" for s in held)
@@ -70,7 +70,7 @@ while "strange" not in facts:
         task = cluster_spec.Task("worker", 6)
         hello = messages.fetch_info(spec("chief", b""), task, seconds=60)
         tf.__version__ = right
-        facts["strange"] = messages.differences(spec("chief"), task, hello)
+        facts["strange"] = comparison.differences(spec("chief"), task, hello)
     except messages.NoAnswerError:
         pass
 thread = threading.Thread(target=serve)
@@ -80,7 +80,7 @@ while "hello" not in facts:
         task = cluster_spec.Task("worker", 0)
         hello = messages.fetch_info(spec("chief"), task, seconds=60)
         facts["hello"] = [hello.tensorflow, hello.devices, hello.cluster]
-        facts["differ"] = messages.differences(spec("chief"), task, hello)
+        facts["differ"] = comparison.differences(spec("chief"), task, hello)
     except messages.NoAnswerError:
         pass
 facts["tokens"] = []

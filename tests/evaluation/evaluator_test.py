@@ -1,6 +1,7 @@
 """The evaluations of whole runs: how many examples they count, and how they stop."""
 
 import contextlib
+import functools
 import io
 import signal
 import types
@@ -11,6 +12,8 @@ from absl.testing import absltest, parameterized
 
 from flags import config
 from tests import digit_runs
+from towers import planning
+from towers.callbacks import every
 from towers.cluster import sessions
 from towers.evaluation import eval_graph, evaluator
 
@@ -61,7 +64,24 @@ class TimesTest(parameterized.TestCase):
             source=types.SimpleNamespace(num_examples=355),
             examples_per_step=32,
         )
-        self.assertEqual(evaluator.steps(plan), (0.5 * 355 / 32, []))
+        self.assertEqual(evaluator.steps(plan), (0.5 * 355 / 32, [], 0.0))
+
+    @parameterized.parameters(
+        ({"eval_during_training_every_n_epochs": 1.0}, [14, 33, 52]),
+        ({"eval_during_training_at_specified_epochs": (1.0, 2.0)}, [14, 33]),
+        ({"eval_during_training_every_n_steps": 20}, [20, 40, 60]),
+    )
+    def test_epochs_are_counted_in_examples(self, interval, steps):
+        """Of 300 examples; 10 steps took 24 each, and later ones take 16."""
+        plan = types.SimpleNamespace(
+            config=config.make(**interval),
+            source=types.SimpleNamespace(num_examples=300),
+            examples_per_step=16,
+        )
+        plan.steps = functools.partial(planning.Plan.steps, plan)
+        due = evaluator.steps(plan, 10, 240)._asdict()
+        evaluated = [step for step in range(11, 61) if every.is_due(step, **due)]
+        self.assertEqual(evaluated, steps)
 
 
 class LostTest(digit_runs.Runs):

@@ -99,6 +99,8 @@ LR0;E1;LR1;...;En;LRn, an odd number
 number twice
 --shard_classifier=4 --num_gpus=4 --num_stages=2
  is not --num_stages=2, and both are devices of a tower; write --shard_classifier=2
+--min_workers=3 --max_workers=2 --elastic=scale_lr
+ is above --max_workers=2
 --gpu_indices=0,1
  names 2 GPUs for --num_gpus=1
 --gpu_indices=1,1 --num_gpus=2

@@ -1,6 +1,5 @@
 """Roles from flags and from TF_CONFIG; malformed ones are refused in a sentence."""
 
-import dataclasses
 import json
 import types
 
@@ -212,34 +211,6 @@ class FindTest(absltest.TestCase):
         other = {"TF_CONFIG": tf_config("worker", 1, hosts)}
         spec = cluster_spec.find(between, other, evaluates=True)
         self.assertEqual((spec.role, spec.between), (cluster_spec.SERVER, False))
-
-    def test_the_controller_says_in_what_clients_disagree(self):
-        jobs, both = {"ps": ["p:1"], "worker": ["w:1", "w:2"]}, "--replication=x"
-        chief = cluster_spec.ClusterSpec(
-            jobs, Task("worker", 0), between=True, flags=(both, "--a=1", "--b=2")
-        )
-        for task, flags, said in (
-            (Task("ps", 0), (), ""),
-            (Task("worker", 1), ("--b=2", "--a=1", both), ""),
-            (
-                Task("worker", 1),
-                (both, "--a=3"),
-                "was started with --a=3, and worker 0 with --a=1 --b=2; start all with "
-                "the same flags",
-            ),
-            (
-                Task("worker", 1),
-                (),
-                f"was started with the default, and worker 0 with {both}; start all "
-                "with the same flags",
-            ),
-        ):
-            self.assertEqual(chief.disagreement(task, flags), said)
-        in_graph = dataclasses.replace(chief, between=False, flags=())
-        said = in_graph.disagreement(Task("worker", 1), chief.flags)
-        self.assertRegex(said, f"^was started with {both}, and worker 0 with the def")
-        other = dataclasses.replace(chief, me=Task("worker", 1), flags=(both,))
-        self.assertEqual(other.disagreement(Task("worker", 0), chief.flags), "")
 
     def test_between_graph_needs_ps_tasks(self):
         between = flags(replication="between_graph")

@@ -1,5 +1,6 @@
 """The header says which mean a step takes, in every mode."""
 
+import dataclasses
 import json
 from unittest import mock
 
@@ -9,14 +10,20 @@ from absl.testing import parameterized
 import models
 from flags import config
 from towers import graph, planning
-from towers.layout import processor
+from towers.layout import cluster_spec, processor
 from towers.layout.stages import Pipeline
 from towers.session import describe
 
+_ELASTIC = {
+    "keep_towers": "the towers of lost workers move to others",
+    "keep_batch": "the batch of a step is divided among the workers",
+    "scale_lr": "the batch of a tower stays; the learning rate is that of 2 workers",
+}
 
-def _described(**flags):
+
+def _described(spec=None, **flags):
     settings = config.make(device="cpu", data_name="synthetic", batch_size=2, **flags)
-    plan = planning.make(settings, models.get)
+    plan = planning.make(settings, models.get, spec)
     built = graph.build(**plan.parts)
     return dict(describe.header(plan, built)), describe.facts(plan, built)
 
@@ -45,6 +52,28 @@ class DescribeTest(parameterized.TestCase):
         self.assertEqual(
             rows["Batch norm"], "statistics per tower; saved: the first tower's"
         )
+
+    @parameterized.parameters(
+        ("keep_towers", "micro_batch", "per tower; saved: the mean over the towers$"),
+        (
+            "keep_batch",
+            "micro_batch",
+            "over the towers; a tower's batch changes with t",
+        ),
+        ("keep_batch", "sync", "all towers' batches as one; these are saved$"),
+        ("scale_lr", "micro_batch", "per tower; saved: the mean over the towers$"),
+        ("scale_lr", "sync", "these are saved; their number changes with the workers"),
+    )
+    def test_what_batch_norm_averages_over_when_workers_come_and_go(
+        self, elastic, batch_norm, words
+    ):
+        spec = cluster_spec.from_hosts(
+            "chief", 0, ps=["p:1"], workers=["w0:1", "w1:1"], controller="c:1"
+        )
+        flags = dict(model="resnet20", elastic=elastic, batch_norm=batch_norm)
+        rows, _ = _described(dataclasses.replace(spec, elastic=True), **flags)
+        self.assertRegex(rows["Batch norm"], words)
+        self.assertStartsWith(rows["Elastic"], _ELASTIC[elastic])
 
     @parameterized.parameters(
         ({}, "2 gradients as 0.0413 instead of 8.47 MB per tower"),

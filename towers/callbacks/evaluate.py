@@ -14,7 +14,7 @@ class Evaluate(Every):
       train: the graph.
       evaluate: evaluates and reports: (run context, step) -> top-1 accuracy.
       stop_at: the accuracy at which training stops, or None.
-      steps, at: as in `Every`.
+      steps, at, since: as in `Every`.
     """
 
     def __init__(
@@ -25,8 +25,9 @@ class Evaluate(Every):
         stop_at: float | None,
         steps: float = 0,
         at: Sequence[int] = (),
+        since: float = 0.0,
     ):
-        super().__init__(train, steps=steps, at=at)
+        super().__init__(train, steps=steps, at=at, since=since)
         self._evaluate = evaluate
         self._stop_at = stop_at
 

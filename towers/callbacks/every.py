@@ -3,6 +3,7 @@
 import math
 import time
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -22,18 +23,34 @@ v1 = tf.compat.v1
 _ROUNDING = 1e-6  # of a step, more than the rounding errors of floats
 
 
-def next_time(step: int, *, steps: float, at: Sequence[int]) -> int:
-    """The first due step after `step`: a multiple of `steps`, or one of `at`."""
+class Due(NamedTuple):
+    """The steps after which something is due; as `next_time` takes them.
+
+    Attributes:
+      steps: interval, or 0; it need not be a whole number, as epochs need not be.
+      at: single steps.
+      since: the step from which intervals are counted.
+    """
+
+    steps: float = 0.0
+    at: Sequence[int] = ()
+    since: float = 0.0
+
+
+def next_time(step: int, *, steps: float, at: Sequence[int], since: float = 0.0) -> int:
+    """The first due step after `step`: `since` and a multiple of `steps`, or one of
+    `at`."""
     due = [s for s in at if s > step]
     if steps:
-        times = math.floor((step + _ROUNDING) / steps) + 1
-        due.append(math.ceil(times * steps - _ROUNDING))
+        times = math.floor((step - since + _ROUNDING) / steps) + 1
+        due.append(math.ceil(since + times * steps - _ROUNDING))
     return min(due, default=NEVER)
 
 
-def is_due(step: int, *, steps: float, at: Sequence[int]) -> bool:
+def is_due(step: int, *, steps: float, at: Sequence[int], since: float = 0.0) -> bool:
     """Whether a step was due; the arguments are those of `next_time`."""
-    return step > 0 and next_time(step - 1, steps=steps, at=at) == step
+    before = step - 1
+    return step > 0 and next_time(before, steps=steps, at=at, since=since) == step
 
 
 class Every(Callback):
@@ -43,6 +60,7 @@ class Every(Callback):
       train: the graph.
       steps: interval in steps, 0 for none; fractions are rounded up to whole steps.
       at: further single steps.
+      since: the step from which intervals are counted.
       seconds: interval in seconds, 0 for none; checked after each step.
     """
 
@@ -52,11 +70,13 @@ class Every(Callback):
         *,
         steps: float = 0,
         at: Sequence[int] = (),
+        since: float = 0.0,
         seconds: float = 0.0,
     ):
         self._fetches = train.step
         self._steps = steps
         self._at = at
+        self._since = since
         self._seconds = seconds
         self._last_time = time.monotonic()
 
@@ -64,7 +84,7 @@ class Every(Callback):
         """The next step to act after."""
         if self._seconds and time.monotonic() >= self._last_time + self._seconds:
             return step + 1
-        return next_time(step, steps=self._steps, at=self._at)
+        return next_time(step, steps=self._steps, at=self._at, since=self._since)
 
     def before_run(self, run_context: RunContext) -> RunArgs | None:
         """Asks for the global step."""

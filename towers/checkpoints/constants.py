@@ -26,6 +26,7 @@ v1 = tf.compat.v1
 PREFIX = "constant/"
 _ROWS = f"{PREFIX}rows"
 _SIZES = f"{PREFIX}tower_batch_sizes"
+_WORKERS = f"{PREFIX}nominal_workers"
 
 
 def of(
@@ -33,6 +34,8 @@ def of(
     device: str,
     rows: Rows | None = None,
     sizes: Sequence[int] = (),
+    *,
+    workers: int = 0,
 ) -> dict[str, tf.Variable]:
     """Makes variables of the constants of a data source.
 
@@ -43,6 +46,7 @@ def of(
       device: a CPU; other devices have no strings.
       rows: of a stateful model, of which its states are; or None.
       sizes: batch size of each tower, for `batch_sizes`; () to leave them out.
+      workers: for `nominal_workers`; 0 to leave the number out.
 
     Returns:
       name in a checkpoint -> string variable.
@@ -50,6 +54,7 @@ def of(
     values = {"vocabulary": getattr(source, "vocabulary", ())}
     values["rows"] = (str(rows.count).encode(),) if rows else ()
     values["tower_batch_sizes"] = tuple(str(size).encode() for size in sizes)
+    values["nominal_workers"] = (str(workers).encode(),) if workers else ()
     with tf.device(device), v1.name_scope(graph_names.VARIABLES):
         return {
             PREFIX + name: v1.Variable(
@@ -66,9 +71,17 @@ def of(
 
 def batch_sizes(path: str) -> tuple[int, ...]:
     """The batch size of each tower, if a checkpoint has them; else ()."""
+    return _numbers(path, _SIZES)
+
+
+def nominal_workers(path: str) -> int:
+    """`Options.nominal_workers` of the run that wrote a checkpoint; else 0."""
+    return sum(_numbers(path, _WORKERS))
+
+
+def _numbers(path: str, name: str) -> tuple[int, ...]:
     try:
-        reader = tf.train.load_checkpoint(path)
-        return tuple(map(int, reader.get_tensor(_SIZES)))
+        return tuple(map(int, tf.train.load_checkpoint(path).get_tensor(name)))
     except (tf.errors.OpError, ValueError, RuntimeError):  # damaged, or without them
         return ()
 
@@ -105,7 +118,7 @@ def check(
     Raises:
       ValueError: they differ.
     """
-    there = set(filter(is_one, contents)) - {_SIZES}  # any will do
+    there = set(filter(is_one, contents)) - {_SIZES, _WORKERS}  # any will do
     for name in sorted(there & here.keys() if partial else there):
         old = tf.train.load_checkpoint(path).get_tensor(name).tolist()
         new = here.get(name, [])

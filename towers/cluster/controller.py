@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Iterator
 import tensorflow as tf
 
 from towers.cluster import (
+    comparison,
     connections,
     messages,
     open_ports,
@@ -278,7 +279,7 @@ class Controller:
     def _remark(self, hellos: Hellos) -> None:
         """Prints, once each, how the software of other tasks differs."""
         for task, hello in sorted(hellos.items()):
-            for line in messages.remarks(self._spec, task, hello):
+            for line in comparison.remarks(self._spec, task, hello):
                 if line not in self._remarks:
                     self._console(line)
                 self._remarks.add(line)

@@ -16,9 +16,9 @@ from collections.abc import Callable, Iterator, Set
 import tensorflow as tf
 
 from flags.cluster import ClusterFlags
-from towers.cluster import messages
+from towers.cluster import comparison, messages
 from towers.cluster.controller import QUIET_SECONDS, Controller
-from towers.cluster.health_check import HealthCheck, Hellos
+from towers.cluster.health_check import HealthCheck, Hellos, Unfit
 from towers.cluster.sessions import Stop
 from towers.layout.cluster_spec import ClusterSpec, Task
 from towers.layout.placement import task as filter_of
@@ -32,7 +32,9 @@ _FRESH_SECONDS = 15.0  # after its last heartbeat, a task that may join is forgo
 # A worker that was lost within so many seconds of joining waits before it is taken
 # again; twice as long each time.
 _SHORT_SECONDS, _FIRST_WAIT, _LONGEST_WAIT = 60.0, 5.0, 300.0
-_LEFT = 128 + 15  # exit status of a worker that left; schedulers may start it again
+# Exit statuses: of a worker that left, which schedulers may start again; of one that
+# does not fit the run.
+_LEFT, _REFUSED = 128 + 15, 2
 _FAREWELL_SECONDS = 20.0
 
 
@@ -49,7 +51,10 @@ class _Worker:
       joined_at: when it became one.
       losses: how often in a row it was lost soon after it had joined.
       not_before: when it may join again.
+      asked: the life of the process that is asked now, before it may join, or "".
+      fit: the life of the process that may join.
       refused: the life of the process that may not take part.
+      told: the life of the process about which a line says why it waits.
     """
 
     life: str = ""
@@ -60,7 +65,10 @@ class _Worker:
     joined_at: float = 0.0
     losses: int = 0
     not_before: float = 0.0
+    asked: str = ""
+    fit: str = ""
     refused: str = ""
+    told: str = ""
 
 
 class ElasticController(Controller):
@@ -70,6 +78,7 @@ class ElasticController(Controller):
       spec: with this task, the controller, as `me`, and the workers that are known.
       config: of the server.
       flags: of the cluster.
+      most: workers that have an example of a step; None for any number.
       needs, console: as in `Controller`.
     """
 
@@ -81,6 +90,7 @@ class ElasticController(Controller):
         config: v1.ConfigProto,
         *,
         flags: ClusterFlags,
+        most: int | None,
         needs: tuple[str, int],
         console: Callable[[str], None],
     ):
@@ -93,6 +103,7 @@ class ElasticController(Controller):
             console=console,
         )
         self._flags, self._needs = flags, needs
+        self._limits = [n for n in (flags.max_workers, most) if n is not None]
         # By address; a worker's index is its place here.
         known = spec.jobs.get("worker", ())
         self._workers = {address: _Worker() for address in known}
@@ -122,20 +133,24 @@ class ElasticController(Controller):
             and worker.leaving
             and now - worker.leaves_at >= _OTHERS_SECONDS
         ]
-        room = len(news) + self._room(len(members))
-        news += [f"{self._name(address)} joins" for address in self._joining()[:room]]
+        room, joining = len(news) + self._room(len(members)), self._joining()
+        news += [f"{self._name(address)} joins" for address in joining[:room]]
+        for address in joining[room:]:
+            words = f"waits, as the run uses {min(self._limits)} workers at most."
+            self._say_once(self._workers[address], f"{self._name(address)} {words}")
         return "; ".join(news)
 
     def dismiss(self, status: int) -> None:
         """As in `Controller`; also tasks that take no part now."""
         self._spec = self._of(set(self._workers))
+        self._roll_call = HealthCheck(self._spec, self._needs)  # which knows all
         super().dismiss(status)
 
     def _known(self) -> list[tuple[str, _Worker]]:
         return list(self._workers.items())  # a heartbeat may add one meanwhile
 
     def _name(self, address: str) -> str:
-        return f"worker {list(self._workers).index(address)} at {address}"
+        return f"{self._task(address)} at {address}"
 
     def _members(self) -> set[str]:
         """The addresses of the workers of the last session."""
@@ -143,8 +158,14 @@ class ElasticController(Controller):
 
     def _room(self, count: int) -> int:
         """How many workers may join `count` others."""
-        most = self._flags.max_workers
-        return len(self._workers) if most is None else max(0, most - count)
+        most = min(self._limits, default=count + len(self._workers))
+        return max(0, most - count)
+
+    def _say_once(self, worker: _Worker, line: str) -> None:
+        """Prints why a worker waits, once for each of its processes."""
+        if worker.told != worker.life:
+            worker.told = worker.life
+            self._console(line)
 
     def _of(self, addresses: Set[str]) -> ClusterSpec:
         """The cluster with these workers."""
@@ -167,7 +188,7 @@ class ElasticController(Controller):
             and now - worker.beat_at < _FRESH_SECONDS
             and (few or now >= worker.not_before)
             and not worker.leaving
-            and worker.refused != worker.life
+            and worker.fit == worker.life
         ]
 
     def _listen(self) -> None:
@@ -190,8 +211,31 @@ class ElasticController(Controller):
             worker.leaving, worker.leaves_at = beat.leaving, now
         worker.life, worker.beat_at = beat.life, now
         self._workers[beat.address] = worker
-        if beat.leaving and self._begun and beat.address not in self._members():
-            self._let_go(beat.address)
+        if beat.address in self._members():
+            return
+        if beat.leaving and self._begun:
+            self._let_go(beat.address, _LEFT)
+        elif beat.life not in (worker.fit, worker.refused, worker.asked):
+            worker.asked = beat.life
+            ask = threading.Thread(target=self._vet, args=(beat.address,), daemon=True)
+            ask.start()
+
+    def _vet(self, address: str) -> None:
+        """Asks a worker that sends heartbeats whether it fits, before it may join.
+
+        So no session ends for one that cannot be reached, or does not fit.
+        """
+        worker = self._workers[address]
+        asked = HealthCheck(self._of({address}), self._needs)
+        try:
+            hellos, silent = asked.ask([self._task(address)])
+            self._refuse(asked.take_unfit(hellos, silent))
+            for hello in hellos.values():
+                worker.fit = hello.life
+            for reason in silent.values():
+                self._say_once(worker, f"Not taken yet: {reason}.")
+        finally:
+            worker.asked = ""
 
     def _gather(self, stop: Stop) -> None:
         """Waits for the ps tasks and enough workers; they are the members from then on.
@@ -234,15 +278,8 @@ class ElasticController(Controller):
         spec = self._of(stay.difference(leaving).union(self._joining(few=few)))
         asked = HealthCheck(spec, self._needs)
         hellos, silent = asked.ask()
+        self._refuse(asked.take_unfit(hellos, silent))
         for task, hello in list(hellos.items()):
-            try:
-                asked.check({task: hello})
-            except messages.ClusterError as error:
-                if task.job == "ps":
-                    raise
-                self._refuse(spec.address(task), hello.life, str(error))
-                del hellos[task]
-                continue
             if task.job != "worker":
                 continue
             if not self._is_calm(spec.address(task), hello) and not few:
@@ -252,11 +289,17 @@ class ElasticController(Controller):
                 self._note_loss(spec.address(task))
         return hellos, silent
 
-    def _refuse(self, address: str, life: str, why: str) -> None:
-        worker = self._workers[address]
-        if worker.refused != life:
+    def _refuse(self, unfit: Unfit) -> None:
+        """Says once of each worker why it does not fit; ends those of this run."""
+        for task, (hello, why) in unfit.items():
+            address = list(self._workers)[task.index]
+            worker = self._workers[address]
+            if worker.refused == hello.life:
+                continue
+            worker.refused = worker.life = hello.life
             self._console(f"Not taken: {why}.")
-        worker.refused = worker.life = life
+            if comparison.leader(hello) == self._spec.address(self._spec.controller):
+                self._let_go(address, _REFUSED, f"not taken: {why}")
 
     def _is_calm(self, address: str, hello: messages.TaskInfo) -> bool:
         """Whether a worker that answers may take part, as it is not lost all the time.
@@ -277,7 +320,8 @@ class ElasticController(Controller):
         short = now - worker.joined_at < _SHORT_SECONDS
         worker.losses = worker.losses + 1 if short or not worker.joined_life else 0
         # Only a heartbeat from now on says that it is there again.
-        worker.beat_at, worker.joined_life = 0.0, ""
+        worker.beat_at, worker.joined_life, worker.fit = 0.0, "", ""
+        worker.told = worker.life
         if worker.losses > 1:
             pause = min(_LONGEST_WAIT, _FIRST_WAIT * 2.0 ** (worker.losses - 2))
             worker.not_before = now + pause
@@ -308,18 +352,21 @@ class ElasticController(Controller):
         for address in before.difference(chosen):
             self._workers[address].joined_life = ""
             if self._workers[address].leaving:
-                self._let_go(address)
+                self._let_go(address, _LEFT)
         self.members, self._begun = self._spec, True
 
-    def _let_go(self, address: str) -> None:
-        """Dismisses a worker that leaves."""
-        index = list(self._workers).index(address)
-        threading.Thread(
-            target=lambda: messages.dismiss(
-                self._of({address}),
-                Task("worker", index),
-                status=_LEFT,
-                seconds=_FAREWELL_SECONDS,
-            ),
-            daemon=True,
-        ).start()
+    def _task(self, address: str) -> Task:
+        return Task("worker", list(self._workers).index(address))
+
+    def _let_go(self, address: str, status: int, words: str = "") -> None:
+        """Ends a worker, in the background, after it has printed these words."""
+        spec, task = self._of({address}), self._task(address)
+
+        def end() -> None:
+            if words:
+                note = messages.Note(str(task), words, ends=True)
+                with contextlib.suppress(messages.NoAnswerError, tf.errors.OpError):
+                    messages.send(spec, note, seconds=_FAREWELL_SECONDS, to=task)
+            messages.dismiss(spec, task, status=status, seconds=_FAREWELL_SECONDS)
+
+        threading.Thread(target=end, daemon=True).start()

@@ -3,12 +3,13 @@
 import threading
 from collections.abc import Callable, Sequence
 
-from towers.cluster import messages
+from towers.cluster import comparison, messages
 from towers.layout.cluster_spec import ClusterSpec, Task
 
 ANSWER_SECONDS = 5.0  # an idle task answers in 0.3 s
 
 Hellos = dict[Task, messages.TaskInfo]
+Unfit = dict[Task, tuple[messages.TaskInfo, str]]  # and why it does not fit
 
 
 class HealthCheck:
@@ -17,6 +18,9 @@ class HealthCheck:
     Args:
       spec: with this task as `me`.
       needs: (kind, number) of devices that every worker must have.
+
+    Attributes:
+      strangers: of the tasks that `ask` polled last, those with another cluster token.
     """
 
     def __init__(self, spec: ClusterSpec, needs: tuple[str, int]):
@@ -28,6 +32,7 @@ class HealthCheck:
             self._tasks = [spec.controller, *ps]
         self._heard: Hellos = {}  # the last answer of each task
         self._known: Hellos = {}  # the answers of the tasks that train
+        self.strangers: Hellos = {}
 
     def ask(
         self, tasks: Sequence[Task] | None = None, seconds: float = ANSWER_SECONDS
@@ -43,6 +48,7 @@ class HealthCheck:
         """
         seconds = min(ANSWER_SECONDS, seconds)
         hellos: Hellos = {}
+        strangers: Hellos = {}
         silent: dict[Task, str] = {}
 
         def ask(task: Task) -> None:
@@ -50,8 +56,11 @@ class HealthCheck:
                 hellos[task] = messages.fetch_info(self._spec, task, seconds=seconds)
             except messages.NoAnswerError as reason:
                 silent[task] = f"{self._named(task)}: {reason}"
+                if isinstance(reason, messages.WrongTokenError):
+                    strangers[task] = reason.info
 
         in_parallel(ask, self._tasks if tasks is None else tasks)
+        self.strangers = strangers
         self._heard.update(hellos)
         return hellos, {task: silent[task] for task in sorted(silent)}
 
@@ -59,11 +68,39 @@ class HealthCheck:
         """Raises ClusterError unless all run what this task runs, on enough devices."""
         wrong = []
         for task, hello in hellos.items():
-            wrong += messages.differences(self._spec, task, hello)
-            if task.job == "worker" and (lack := messages.lacking(hello, *self._needs)):
+            wrong += comparison.differences(self._spec, task, hello)
+            if task.job == "worker" and (
+                lack := comparison.lacking(hello, *self._needs)
+            ):
                 wrong.append(f"{self._named(task)} {lack}")
         if wrong:
             raise messages.ClusterError("; ".join(wrong))
+
+    def take_unfit(self, hellos: Hellos, silent: dict[Task, str]) -> Unfit:
+        """Removes the workers that do not fit this run from the answers.
+
+        Args:
+          hellos, silent: what `ask` returned last.
+
+        Returns:
+          these workers.
+
+        Raises:
+          messages.ClusterError: a ps task is wrong.
+        """
+        unfit = {
+            task: (hello, silent.pop(task))
+            for task, hello in self.strangers.items()
+            if task.job == "worker"
+        }
+        for task, hello in list(hellos.items()):
+            try:
+                self.check({task: hello})
+            except messages.ClusterError as error:
+                if task.job != "worker":
+                    raise
+                unfit[task] = hellos.pop(task), str(error)
+        return unfit
 
     def remember(self, hellos: Hellos) -> None:
         """Records the processes at the start of the training."""
@@ -100,7 +137,7 @@ class HealthCheck:
             self.ask([task])
         if not (hello := self._heard.get(task)):
             return True
-        return messages.leader(hello) == self._spec.address(self._spec.controller)
+        return comparison.leader(hello) == self._spec.address(self._spec.controller)
 
     def _named(self, task: Task) -> str:
         return f"{task} at {self._spec.address(task)}"

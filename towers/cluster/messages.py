@@ -41,6 +41,18 @@ class NoAnswerError(Exception):
     """A task did not answer; the message follows "worker 1 at host:port: "."""
 
 
+class WrongTokenError(NoAnswerError):
+    """A task answered, but has another cluster token.
+
+    Attributes:
+      info: what it says of itself.
+    """
+
+    def __init__(self, words: str, info: "TaskInfo"):
+        super().__init__(words)
+        self.info = info
+
+
 @dataclasses.dataclass(frozen=True)
 class TaskInfo:
     """A task's description of itself.
@@ -57,6 +69,7 @@ class TaskInfo:
       software: name -> version; see `software.versions`.
       mark: of a controller, the name of a file in its `--train_dir`; see
         `shared_folder`.
+      num_examples: as in `ClusterSpec`.
     """
 
     tensorflow: str
@@ -69,6 +82,7 @@ class TaskInfo:
     has_token: bool = False
     software: Mapping[str, str] = dataclasses.field(default_factory=software.versions)
     mark: str = ""
+    num_examples: int | None = None
 
     def text(self) -> str:
         """The text that `fetch_info` reads."""
@@ -76,10 +90,10 @@ class TaskInfo:
 
 
 class Note(NamedTuple):
-    """What a task tells the controller.
+    """What a task tells the controller, or the controller a task.
 
     Attributes:
-      task: its name, "worker 1".
+      task: name of the task that it is about, "worker 1".
       words: for the user.
       ends: whether the run cannot go on without this task.
     """
@@ -126,16 +140,18 @@ def create_mailbox(spec: ClusterSpec) -> Mailbox:
         return Mailbox(hello, publish, dismissal, note, token)
 
 
-def send(spec: ClusterSpec, note: Note, *, seconds: float) -> None:
-    """Sends a note to the controller.
+def send(
+    spec: ClusterSpec, note: Note, *, seconds: float, to: Task | None = None
+) -> None:
+    """Sends a note to a task, by default the controller.
 
     Raises:
       NoAnswerError, tf.errors.OpError: it does not take it in so many seconds.
     """
-    with tf.Graph().as_default() as graph:
-        with tf.device(host_of(spec, spec.controller)):
-            enqueue = _notes().enqueue(json.dumps(note))
-    _call(spec, spec.controller, graph=graph, fetch=enqueue, seconds=seconds)
+    task = to or spec.controller
+    with tf.Graph().as_default() as graph, tf.device(host_of(spec, task)):
+        enqueue = _notes().enqueue(json.dumps(note))
+    _call(spec, task, graph=graph, fetch=enqueue, seconds=seconds)
 
 
 def boot_name(spec: ClusterSpec, task: Task) -> Task:
@@ -183,8 +199,8 @@ def fetch_info(spec: ClusterSpec, task: Task, *, seconds: float) -> TaskInfo:
       seconds: to wait for the answer.
 
     Raises:
-      NoAnswerError: it does not answer, another program answers, or its cluster token
-        is another one.
+      NoAnswerError: it does not answer, or another program answers.
+      WrongTokenError: its cluster token is another one.
     """
     until = time.monotonic() + seconds
 
@@ -203,9 +219,8 @@ def fetch_info(spec: ClusterSpec, task: Task, *, seconds: float) -> TaskInfo:
         answer = fetch(spec, task, lambda: token_exchange.ask(asked), left)
         if not token_exchange.is_right(answer, spec.token, asked):
             ours, theirs = bool(spec.token), info.has_token
-            raise NoAnswerError(
-                token_exchange.difference("it", theirs, str(spec.me), ours)
-            )
+            words = token_exchange.difference("it", theirs, str(spec.me), ours)
+            raise WrongTokenError(words, info)
     return info
 
 
@@ -281,61 +296,6 @@ def _closes(address: str, seconds: float) -> bool:
             return False
         time.sleep(_PORT_SECONDS)
     return True
-
-
-def differences(spec: ClusterSpec, task: Task, hello: TaskInfo) -> list[str]:
-    """Why a task that answers is not a task of this cluster, in words."""
-    name = f"{task} at {spec.address(task)}"
-    unequal = list(software.differences(hello.software, must_agree=True))
-    if hello.tensorflow != tf.__version__:
-        versions = hello.tensorflow, tf.__version__
-        unequal.append(software.VersionDifference("TensorFlow", *versions))
-    reasons = [
-        f"{name} runs {each.name} {each.theirs} and {spec.me} runs {each.ours}; "
-        "install the same"
-        for each in unequal
-    ]
-    if spec.elastic:
-        if leader(hello) != spec.address(spec.controller):
-            reasons.append(
-                f"{name} was started for the controller at {leader(hello)}, and not "
-                f"for that at {spec.address(spec.controller)}"
-            )
-    elif hello.cluster != spec.as_dict():
-        reasons.append(
-            f"{name} was started with the cluster {json.dumps(hello.cluster)}, "
-            f"and {spec.me} with {json.dumps(spec.as_dict())}; start all with the same "
-            "hosts"
-        )
-    if disagreement := spec.disagreement(task, hello.flags):
-        reasons.append(f"{name} {disagreement}")
-    return reasons
-
-
-def remarks(spec: ClusterSpec, task: Task, hello: TaskInfo) -> list[str]:
-    """Lines about a task whose software differs, but not so that it matters here."""
-    return [
-        f"{task} at {spec.address(task)} runs {each.name} {each.theirs}, and {spec.me} "
-        f"runs {each.ours}."
-        for each in software.differences(hello.software, must_agree=False)
-    ]
-
-
-def leader(hello: TaskInfo) -> str:
-    """The address of the controller that a task was started for."""
-    jobs = hello.cluster
-    return (jobs.get("chief") or jobs["worker"])[0]
-
-
-def lacking(hello: TaskInfo, kind: str, count: int) -> str:
-    """Which devices a worker lacks, or ""."""
-    has = hello.devices.get(kind.upper(), 0)
-    if has >= count:
-        return ""
-    return (
-        f"has {has} {kind.upper()} devices, and needs {count}; give every task the "
-        "same --num_gpus, and --device=gpu or --device=cpu"
-    )
 
 
 def _dismissals() -> tf.queue.FIFOQueue:

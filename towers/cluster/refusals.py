@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
-from towers.cluster import messages, ports
+from towers.cluster import comparison, messages, ports
 from towers.cluster.health_check import in_parallel
 from towers.layout.cluster_spec import (
     CONTROLLER,
@@ -92,7 +92,7 @@ def _end(spec: ClusterSpec, task: Task, status: int, seconds: float) -> None:
                 return
             time.sleep(_PAUSE_SECONDS)
             continue
-        if messages.leader(hello) == spec.address(spec.controller):
+        if comparison.leader(hello) == spec.address(spec.controller):
             messages.dismiss(spec, task, status=status, seconds=_END_SECONDS)
         return
 

@@ -16,6 +16,10 @@ _SHARED_FLAGS = (
     *("tensor_float_32", "deterministic_ops", "batchnorm_persistent"),
 )
 
+# Flags that determine what a worker of an elastic run needs for the controller's graph:
+# its data set, devices and kernels.
+_WORKER_FLAGS = ("model", "data_name", "train_split", *_SHARED_FLAGS)
+
 # Seconds between an evaluator's checks for a new checkpoint, by default.
 _EVALUATOR_LOOKS = 5
 
@@ -86,3 +90,9 @@ def agreed(settings: config.Config) -> tuple[str, ...]:
         if flag.section in _OWN_SECTIONS or name in _OWN_FLAGS
     }
     return tuple(parse.arguments(settings, without=own_flags.difference(_SHARED_FLAGS)))
+
+
+def agreed_by_workers(settings: config.Config) -> tuple[str, ...]:
+    """The flags in which the controller and workers of an elastic run must agree."""
+    others = set(config.all_flags(type(settings))).difference(_WORKER_FLAGS)
+    return tuple(parse.arguments(settings, without=others))

@@ -105,7 +105,12 @@ def serve(
     """
     target = start(spec, config).target
     connections.limit(spec, patience.stall)
-    statuses, _, life = announce(target, spec, console)
+
+    def hear(note: messages.Note) -> None:
+        console(f"error: {note.words}")
+
+    told = hear if spec.elastic else None
+    statuses, _, life = announce(target, spec, console, told)
     console(f"{spec.me} serves at {spec.address(spec.me)}.")
     if line := open_ports.open_ports_warning(spec):
         console(line)
@@ -140,7 +145,7 @@ def announce(
       target: of this task's server.
       spec: with this task as `me`.
       console: takes a line about a task that has another token.
-      hear: takes each note that other tasks send, in a thread; only of the controller.
+      hear: takes each note that other tasks send, in a thread.
       mark: as in `TaskInfo`.
 
     Returns:
@@ -165,6 +170,7 @@ def announce(
             *(*facts, next(breaks), why, spec.flags),
             has_token=bool(spec.token),
             mark=mark,
+            num_examples=spec.num_examples,
         )
         session.run(mail.publish, {mail.hello: hello.text()})
 

@@ -111,6 +111,26 @@ def check_joined(model: Model, variable_update: str, *, joined: bool) -> None:
         )
 
 
+def check_elastic(model: Model, elastic: str) -> None:
+    """Refuses an elastic run in which the number of rows would change.
+
+    Args:
+      model: of the run.
+      elastic: `--elastic`.
+
+    Raises:
+      ValueError: the model is stateful, and the batch of a step changes.
+    """
+    if model.stateful and elastic == "scale_lr":
+        raise wrong_setting(
+            "elastic",
+            elastic,
+            f"{model.name} reads the data in as many parts as a step has examples, "
+            "and these change with the workers",
+            "write keep_towers",
+        )
+
+
 def numbers(indices: tf.Tensor, rows: Rows) -> tf.Tensor:
     """The numbers of the examples at these indices of the stream, int64 like these."""
     return indices % rows.count * rows.steps + indices // rows.count % rows.steps

@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from flags.problem import wrong_setting
 from towers import graph
+from towers.callbacks.every import Due
 from towers.compute.tower import TowerSpec
 from towers.errors import crash
 from towers.evaluation import eval_graph
@@ -96,18 +97,23 @@ def at_end(plan: Plan) -> bool:
     return plan.num_batches is None if eval_at_end is None else eval_at_end
 
 
-def steps(plan: Plan) -> tuple[float, list[int]]:
-    """(interval in steps or 0, single steps) of the evaluations during training.
+def steps(plan: Plan, step: int = 0, position: int = 0) -> Due:
+    """The steps of the evaluations during training.
 
-    The interval need not be a whole number, as epochs need not be.
+    Args:
+      plan: of the run from `step` on.
+      step: a global step.
+      position: examples that were consumed before it, perhaps by other batches.
     """
-    flags = plan.config.evaluation
+    flags, since = plan.config.evaluation, 0.0
     every = flags.eval_during_training_every_n_steps or 0.0
+    begin = step - position / plan.examples_per_step
     if epochs := flags.eval_during_training_every_n_epochs:
         every = epochs * plan.source.num_examples / plan.examples_per_step
+        since = begin
     at = list(flags.eval_during_training_at_specified_steps)
-    at += [plan.steps(e) for e in flags.eval_during_training_at_specified_epochs]
-    return every, at
+    at += [plan.steps(e, begin) for e in flags.eval_during_training_at_specified_epochs]
+    return Due(every, at, since)
 
 
 class Evaluator:

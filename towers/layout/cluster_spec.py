@@ -55,7 +55,10 @@ class ClusterSpec:
       me: this process.
       launches: whether this process is not a task, but starts all of them.
       between: whether each worker is a client (between-graph replication).
-      flags: of a client's command line, those that must be equal for all clients.
+      flags: of a client's command line, those that must be equal for all clients; of
+        an elastic run's controller or worker, those that must be equal for all these.
+      num_examples: of the data set that this task reads, of a controller or worker in
+        an elastic run; None if it is not known.
       token: the secret of the cluster; empty if it has none.
       elastic: whether workers come and go, so that servers know only themselves.
       absent: indices of the workers that take no part now.
@@ -74,6 +77,7 @@ class ClusterSpec:
     elastic: bool = False
     absent: frozenset[int] = frozenset()
     places: int = 0
+    num_examples: int | None = None
 
     def __post_init__(self) -> None:
         if not (self.workers or self.elastic or self.me.job == EVALUATOR):
@@ -145,25 +149,6 @@ class ClusterSpec:
     def address(self, task: Task) -> str:
         """Its host:port."""
         return self.jobs[task.job][task.index]
-
-    def disagreement(self, task: Task, flags: Sequence[str]) -> str:
-        """How a task's flags differ from this controller's, or ""."""
-        if self.me != self.controller:
-            return ""  # only the controller checks this, and ends all tasks
-        expected = self.flags if task in self.clients else ()
-        differ = set(expected) ^ set(flags)
-        if not (expected and flags):  # one is a client, the other is not
-            differ = {flag for flag in differ if flag.startswith("--replication=")}
-        if not differ:
-            return ""
-        theirs, ours = (
-            " ".join(flag for flag in some if flag in differ) or "the default"
-            for some in (flags, expected)
-        )
-        return (
-            f"was started with {theirs}, and {self.me} with {ours}; start all with the "
-            "same flags"
-        )
 
     def as_dict(self) -> dict[str, list[str]]:
         """The argument of `tf.train.ClusterSpec`, and its JSON."""

@@ -176,6 +176,23 @@ class AdjustableRate:
         return self.schedule(epoch) * values[0] + values[1]
 
 
+@dataclasses.dataclass(frozen=True)
+class ScaledRate:
+    """A rate that is multiplied by a factor.
+
+    Attributes:
+      schedule: the rate at an epoch.
+      factor: what it is multiplied by.
+    """
+
+    schedule: LearningRate
+    factor: float
+
+    def __call__(self, epoch: tf.Tensor) -> tf.Tensor:
+        """The rate at an epoch; both float32 scalars."""
+        return self.schedule(epoch) * self.factor
+
+
 def _warmed_up(
     rate: tf.Tensor, epoch: tf.Tensor, first: float, warmup_epochs: float
 ) -> tf.Tensor:

@@ -18,7 +18,7 @@ from towers.optimizers.copy_optimizer import (
     RatesByVariable,
     model_name,
 )
-from towers.optimizers.learning_rate import AdjustableRate
+from towers.optimizers.learning_rate import AdjustableRate, ScaledRate
 
 
 @dataclasses.dataclass(frozen=True)
@@ -193,6 +193,11 @@ class Update:
     def adjustable(self) -> "Update":
         """The same, with a learning rate that callbacks can change."""
         rate = AdjustableRate(self.learning_rate)
+        return dataclasses.replace(self, learning_rate=rate)
+
+    def scaled(self, factor: float) -> "Update":
+        """The same, with a learning rate that is multiplied by a factor."""
+        rate = ScaledRate(self.learning_rate, factor)
         return dataclasses.replace(self, learning_rate=rate)
 
     def make(self, rate: Rate) -> RatesByVariable:

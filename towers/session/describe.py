@@ -31,6 +31,13 @@ _OF_TRAINING = (
 )
 _OF_NETWORKS = ("Optimizer", "Parameters")
 
+# `--elastic` -> what changes with the workers in batch norm's statistics, where they
+# are those of each tower, and where of all towers.
+_CHANGES = {
+    "keep_batch": ("; a tower's batch changes with the workers", ""),
+    "scale_lr": ("", "; their number changes with the workers"),
+}
+
 
 def header(plan: Plan, built: TrainGraph) -> list[tuple[str, str]]:
     """(title, text) of each row: those of tf_cnn_benchmarks, then others."""
@@ -72,6 +79,7 @@ def _rows(plan: Plan, built: TrainGraph) -> list[tuple[str, str]]:
         *_at_a_time(built),
         *_clients(plan.placement),
         *_backup(plan.options),
+        *_elastic(plan),
         ("NUMA bind", "False"),
         *([("Data format", plan.options.data_format)] if images else []),
         ("Compute dtype", _compute_dtype(plan)),
@@ -91,7 +99,9 @@ def _rows(plan: Plan, built: TrainGraph) -> list[tuple[str, str]]:
     if any(not rule.is_state for rule, _ in built.template.statistics):
         joined = built.mode.joined and plan.options.batch_norm_averages != "first_tower"
         words = _batch_norm(plan.options, joined=joined)
-        rows.append(("Batch norm", words))
+        changes = _CHANGES.get(plan.config.cluster.elasticity, ("",) * 2)
+        changing = changes[BATCH_NORM[plan.options.batch_norm].towers]
+        rows.append(("Batch norm", words + changing))
     if scaling := plan.options.loss_scaling:
         how = f"doubled every {scaling.grow_every} good steps, halved at a bad one"
         how = how if scaling.grow_every else "fixed"
@@ -100,6 +110,19 @@ def _rows(plan: Plan, built: TrainGraph) -> list[tuple[str, str]]:
         decay, where = plan.update.weight_decay, plan.update.place.words
         rows.append(("Weight decay", f"{decay:g}, {where}"))
     return rows
+
+
+def _elastic(plan: Plan) -> list[tuple[str, str]]:
+    """What happens when workers are lost or join, if the run is elastic."""
+    words = {
+        "keep_towers": "the towers of lost workers move to others",
+        "keep_batch": "the batch of a step is divided among the workers that are there",
+        "scale_lr": "the batch of a tower stays; the learning rate is that of "
+        f"{plural(plan.options.nominal_workers, 'worker')}, and is proportional to "
+        "their number",
+    }
+    kind = plan.config.cluster.elasticity
+    return [("Elastic", words[kind])] if kind in words else []
 
 
 def _mode(plan: Plan) -> str:

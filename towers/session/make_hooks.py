@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from towers.callbacks.base import Callback, RunContext
 from towers.callbacks.evaluate import Evaluate
+from towers.callbacks.every import Due
 from towers.callbacks.report_dropped import ReportDropped
 from towers.callbacks.report_skips import ReportSkips
 from towers.callbacks.save_checkpoints import SaveCheckpoints
@@ -62,14 +63,14 @@ class Attempt(NamedTuple):
       begin: global step from which it continues.
       last_step: global step at which it ends.
       evaluate: (run context, global step) -> top-1 accuracy, which it also reports.
-      due: (interval in steps or 0, single steps) at which `evaluate` is called.
+      due: the steps after which `evaluate` is called.
     """
 
     run: RunParts
     begin: int
     last_step: int
     evaluate: Callable[[RunContext, int], float]
-    due: tuple[float, list[int]] = (0, [])
+    due: Due = Due()
 
     @property
     def recorded_step(self) -> int:
@@ -177,11 +178,11 @@ def _save_checkpoints(attempt: Attempt) -> Callback | None:
 
 
 def _evaluate(attempt: Attempt) -> Callback | None:
-    run, (every, at) = attempt.run, attempt.due
-    if not (every or at):
+    run, due = attempt.run, attempt.due
+    if not (due.steps or due.at):
         return None
     goal = run.plan.config.evaluation.stop_at_top_1_accuracy
-    return Evaluate(run.built, attempt.evaluate, stop_at=goal, steps=every, at=at)
+    return Evaluate(run.built, attempt.evaluate, stop_at=goal, **due._asdict())
 
 
 # In the order in which they act, before and after the user's callbacks: a step that

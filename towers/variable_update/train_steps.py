@@ -22,7 +22,6 @@ from towers.data.source import Feed, refilled
 from towers.gradients import transfer
 from towers.layout import graph_names, parts
 from towers.layout.graph_names import REDUCTION
-from towers.layout.placement import Placement
 from towers.optimizers.loss_scale import LossScale
 from towers.optimizers.optimizer import Update
 from towers.variable_update.base import VariableUpdate
@@ -44,9 +43,9 @@ class Counters(NamedTuple):
     times: TowerTimes | None = None  # if towers are timed
 
 
-def create_counters(where: Placement, options: Any) -> Counters:
+def create_counters(mode: VariableUpdate, options: Any) -> Counters:
     """Creates the counters, with marks and times if the graph's `Options` ask so."""
-    device = where.counters
+    where, device = mode.placement, mode.placement.counters
     with tf.device(device):
         with graph_names.variable_scope():
             position, version = (
@@ -57,7 +56,7 @@ def create_counters(where: Placement, options: Any) -> Counters:
         with v1.name_scope(graph_names.READ):
             before = position.read_value()
             order_version = version.read_value()
-    marks = StepMarks(device) if options.elastic else None
+    marks = StepMarks(device) if options.elastic and mode.together else None
     times = TowerTimes(where.num_towers, device) if options.times_towers else None
     return Counters(global_step, position, before, order_version, marks, times)
 
