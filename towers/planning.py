@@ -142,9 +142,7 @@ def make(
         findings.get(lambda: fit(config, model, sources and sources[0]))
         mode = mode_of(config.variables)
         pipeline = findings.get(lambda: _pipeline(config, model, sizes, cluster))
-        findings.get(lambda: row_order.check_elastic(model, config.cluster.elasticity))
-        of_all = sum(sizes) * config.variables.accumulate_steps
-        workers, of_all = nominal_workers.find_nominal(config, cluster, of_all)
+        workers, of_all = nominal_workers.find_nominal(config, cluster, sum(sizes))
         per_step = of_all * towers_per_step(mode, num_towers) // num_towers
         epochs = _epochs(config, model.recipe, sources and sources[0], of_all)
         callbacks = findings.get(partial(callbacks_of, config, callbacks)) or ()
@@ -201,6 +199,7 @@ def _steps_apart(mode: str, num_towers: int, watched: ClusterSpec | None) -> int
 
 def _model(config: Config, get_model: Callable[[str], Model]) -> Model:
     model = get_model(config.model.model)
+    row_order.check_elastic(model, config.cluster.elasticity)
     return input_only.input_reader(model) if config.training.input_only else model
 
 

@@ -17,12 +17,13 @@ def find_nominal(
     Args:
       config: the settings.
       cluster: with the workers that the command names; None for this process alone.
-      examples: of a step of these.
+      examples: of a round of accumulation of these.
 
     Returns:
       (`Options.nominal_workers`, 0 if the learning rate does not follow the workers;
       the examples).
     """
+    examples *= config.variables.accumulate_steps
     if cluster is None or config.cluster.elasticity != "scale_lr":
         return 0, examples
     directory, here = config.output.train_dir, len(cluster.workers)
