@@ -32,7 +32,7 @@ _OTHERS = {
     *("seconds", "picture", "slower", "slow_worker"),
     *("cases", "parts", "rounds", "systems", "images", "towers"),  # flags of benchmarks
     *("same_command", "resume", "out", "ends", "preprocessing", "spread"),
-    *("plot", "straggling", "from"),
+    *("plot", "straggling", "from", "events", "seeds"),
     *("plain_gradients", "step_by_step", "official_models", "max_others"),
     *("tf_cnn_benchmarks", "settings", "estimates"),
     *("distortions", "single", "index", "port"),

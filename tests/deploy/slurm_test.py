@@ -101,6 +101,11 @@ class SlurmTest(digit_runs.Runs):
         facts = dict(word.split("=", 1) for word in words if "=" in word)
         return tuple(facts[name] for name in ("JobState", "ExitCode", "Restarts"))
 
+    def _agents(self):
+        """How many messages to nodes Slurm still has to send, again if need be."""
+        said = self._command("sdiag")
+        return sum(map(int, re.findall(r"Agent (?:queue size|count):\s*(\d+)", said)))
+
     def _steps(self):
         """How often a step line was printed."""
         return len(re.findall(r"(?m)^\d+\t.*images/sec", self._log()))
@@ -131,6 +136,8 @@ class SlurmTest(digit_runs.Runs):
         self._command("scontrol", "update", "node=n1", "state=down", "reason=lost")
         self._until(lambda: self._job(job)[0] == "PENDING")
         self._boot("n1")
+        # The end of the lost node's tasks must not meet those that are started now.
+        self._until(lambda: not self._agents())
         self._command("scontrol", "update", f"job={job}", "starttime=now")
         self._trains()
         self._command("scancel", job)

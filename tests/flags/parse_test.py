@@ -165,7 +165,7 @@ class ParseTest(parameterized.TestCase):
         self.assertEqual(settings.data.data_name, "~")
         self.assertEqual(settings.evaluation.eval_dir, "a~b")
         paths = [flag.name for flag in config.all_flags().values() if flag.path]
-        self.assertLen(paths, 11)
+        self.assertLen(paths, 12)
 
     def test_the_readme_of_tf_cnn_benchmarks(self):
         settings = parsed(

@@ -35,7 +35,8 @@ class _Clients:
 
     def __init__(self, backup: BackupWorkers, limit: int | None = None):
         with tf.Graph().as_default(), tf.device(_CPU):
-            counters = train_steps.create_counters(_WHERE, Options(batch_size=1))
+            mode = synchronous.ParameterServer(_WHERE)
+            counters = train_steps.create_counters(mode, Options(batch_size=1))
             self.numbers = [v1.placeholder(tf.float32, []) for _ in range(3)]
             dropped = DroppedExamples(
                 counters, _WHERE, (2, 3, 5), limit=limit, replay=backup.replay

@@ -6,7 +6,7 @@ from absl.testing import absltest
 
 from towers.layout import placement
 from towers.options import Options
-from towers.variable_update import train_steps
+from towers.variable_update import synchronous, train_steps
 from towers.variable_update.dropped_examples import DroppedExamples
 
 v1 = tf.compat.v1
@@ -28,7 +28,8 @@ class _Dropped:
             where = placement.Placement(
                 *("cpu", (_CPU,), (_CPU,), (_CPU,)), client=client, clients=3
             )
-            counters = train_steps.create_counters(where, Options(batch_size=1))
+            mode = synchronous.ParameterServer(where)
+            counters = train_steps.create_counters(mode, Options(batch_size=1))
             self.dropped = DroppedExamples(counters, where, _SIZES, **options)
             self.used = v1.placeholder(tf.bool, [3])
             limit = options["limit"] or 2**40
