@@ -33,15 +33,9 @@ _SPEC = dataclasses.replace(
 def _membership(
     elastic="keep_towers", spec=_SPEC, model=None, *, settings=None, **changes
 ):
-    whole = config.make(
-        device="cpu",
-        num_gpus=1,
-        batch_size=8,
-        num_batches=3,
-        data_name="synthetic",
-        elastic=elastic,
-        **(settings or {}),
-    )
+    flags = dict(device="cpu", num_gpus=1, batch_size=8, num_batches=3)
+    flags |= dict(data_name="synthetic", elastic=elastic)
+    whole = config.make(**(flags | (settings or {})))
     model = model or digit_runs.small_model()
     plan = planning.make(whole, lambda _: model, spec)
     members = dataclasses.replace(spec, **changes)
@@ -115,6 +109,8 @@ class MembershipTest(absltest.TestCase):
         for elastic, most in limits.items():
             plan, _ = _membership(elastic)
             self.assertEqual(membership.most_workers(plan), most)
+        two_towers_each, _ = _membership("keep_batch", settings={"num_gpus": 2})
+        self.assertEqual(membership.most_workers(two_towers_each), 32)
         apart = {"variable_update": "asynchronous"}
         plan, _ = _membership(settings=apart)
         self.assertEqual(membership.most_workers(plan), 4)
