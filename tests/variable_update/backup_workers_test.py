@@ -76,10 +76,11 @@ class _Clients:
             self.clients[k].begin(self.session, stamp)
         return stamp
 
-    def follow(self, client: int, number: float) -> threading.Thread:
+    def follow(self, client: int, number: float, after=0.0) -> threading.Thread:
         """Lets a follower send its number; its `result` will be (token, used)."""
 
         def run():
+            time.sleep(after)
             fetches = [self.clients[client].token, self.clients[client].used]
             feeds = {self.numbers[client]: number}
             thread.result = self.session.run([*fetches, self.steps[client].step], feeds)
@@ -111,7 +112,7 @@ class BackupWorkersTest(parameterized.TestCase):
         taken = clients.lead(1.0)
         self.assertEqual(taken, (11, {0: 1, 1: 10}, 0.5, [0, 1]))
         self.assertEqual(self._join(fast), [stamp + 1, True])
-        fast = clients.follow(1, 20.0)
+        fast = clients.follow(1, 20.0, after=0.3)  # one of the two is waited for
         self.assertEqual(clients.lead(2.0)[0], 22)
         self._join(fast)
         # Too late by two steps; its sums are those of the first.
