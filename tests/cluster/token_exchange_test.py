@@ -2,6 +2,7 @@
 
 import json
 
+import tensorflow as tf
 from absl.testing import parameterized
 
 from towers.cluster import token_exchange
@@ -47,6 +48,21 @@ class TokenExchangeTest(parameterized.TestCase):
         self.assertFalse(token_exchange.is_right(answer, _TOKEN, second))
         sent_back = first.proof.encode()
         self.assertFalse(token_exchange.is_right(sent_back, _TOKEN, first))
+
+    def test_a_look_for_an_answer_waits_for_nobody(self):
+        """It would hold a thread on which the asked task runs everything."""
+        one, other = (token_exchange.question(_TOKEN, _CHIEF) for _ in range(2))
+        with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+            answers = token_exchange.create_answers()
+            looks = [token_exchange.take_answer(asked) for asked in (one, other)]
+            session.run(token_exchange.send(one))
+            self.assertEqual(session.run(looks), [b"", b""])
+            asked = token_exchange.Question(*json.loads(session.run(answers.question)))
+            self.assertEqual(asked, one)
+            given = {answers.key: one.key, answers.answer: "this"}
+            session.run(answers.give, given)
+            self.assertEqual(session.run(looks), [b"this", b""])
+            self.assertEqual(session.run(looks), [b"", b""])  # nothing is left there
 
     @parameterized.parameters(
         *("", "1", "[]", '["1", "chief 0"]', '["x", "chief 0", ""]', "[" * 10_000),

@@ -6,6 +6,7 @@ string variable with its `TaskInfo`, a queue for its exit status, and those of
 `token_exchange`.  The controller has a queue of notes from other tasks, too.
 """
 
+import contextlib
 import dataclasses
 import json
 import queue
@@ -28,6 +29,7 @@ _HELLO, _DISMISSAL, _NOTES = "towers_hello", "towers_dismissal", "towers_notes"
 _HEARTBEATS = "towers_heartbeats"
 _NOBODY = filter_of(Task("nobody", 0))  # excludes all tasks but a session's master
 _CLOSE_SECONDS = 2.0  # to close a session
+_LOOK_SECONDS = 0.02  # between two looks for an answer
 # Of a dismissal: to answer one call, to exit after it, and between two looks at the
 # port.
 _DISMISSAL_SECONDS, _EXIT_SECONDS, _PORT_SECONDS = 3.0, 2.0, 0.05
@@ -215,8 +217,7 @@ def fetch_info(spec: ClusterSpec, task: Task, *, seconds: float) -> TaskInfo:
         raise NoAnswerError("what answers there is another version of towers") from None
     if spec.token or info.has_token:
         asked = token_exchange.question(spec.token, spec.me)
-        left = until - time.monotonic()
-        answer = fetch(spec, task, lambda: token_exchange.ask(asked), left)
+        answer = _answer(spec, task, asked, until)
         if not token_exchange.is_right(answer, spec.token, asked):
             ours, theirs = bool(spec.token), info.has_token
             words = token_exchange.difference("it", theirs, str(spec.me), ours)
@@ -224,10 +225,29 @@ def fetch_info(spec: ClusterSpec, task: Task, *, seconds: float) -> TaskInfo:
     return info
 
 
+def _answer(
+    spec: ClusterSpec, task: Task, asked: token_exchange.Question, until: float
+) -> bytes:
+    """A task's answer to a question about the token.
+
+    Raises:
+      NoAnswerError: none came until this time, by `time.monotonic`.
+    """
+    fetch(spec, task, lambda: token_exchange.send(asked), until - time.monotonic())
+    while (left := until - time.monotonic()) > 0:
+        if answer := fetch(spec, task, lambda: token_exchange.take_answer(asked), left):
+            return answer
+        time.sleep(_LOOK_SECONDS)
+    raise NoAnswerError("it does not answer questions about the cluster token")
+
+
 def fetch(
-    spec: ClusterSpec, task: Task, make: Callable[[], tf.Tensor], seconds: float
+    spec: ClusterSpec,
+    task: Task,
+    make: Callable[[], tf.Tensor | tf.Operation],
+    seconds: float,
 ) -> Any:
-    """Fetches the tensor that `make` adds to a graph of the task.
+    """Fetches what `make` adds to a graph of the task.
 
     Raises:
       NoAnswerError: it does not answer, or another program answers.
@@ -341,7 +361,8 @@ def _call(
             answer.put(session.run(fetch))
         except Exception as error:
             answer.put(error)
-        session.close()
+        with contextlib.suppress(tf.errors.OpError):  # the task is a new process now
+            session.close()
 
     thread = threading.Thread(target=run, daemon=True)
     thread.start()

@@ -2,8 +2,10 @@
 
 The question is a random number, with a proof that the asker has the token; the answer
 proves that the other task has it.  So the token itself is never sent.  The question
-goes through a queue on the task that is asked.  The answer comes back through a map
-there, under a key of the question, as several tasks may ask at once.
+goes through a queue on the task that is asked.  The answer is put into a table there,
+as several tasks may ask at once.  The asker looks into the table again and again: an
+operation that waits for an entry (`MapUnstage`) would hold one of the threads on which
+that task runs everything, and as many askers as it has cores would stop it for ever.
 
 This keeps out tasks that were started by mistake or for another run.  It does not keep
 out who can reach a port: TensorFlow's servers do what anyone tells them.
@@ -22,7 +24,8 @@ from towers.layout.cluster_spec import Task
 v1 = tf.compat.v1
 
 _QUESTIONS, _ANSWERS = "towers_token_questions", "towers_token_answers"
-_KEY_DIGITS = 15  # in hex, of a key with 63 bits
+_KEY_DIGITS = 15  # in hex, of a key with 63 bits; no table has keys that are text
+_NO_PROOF = "none"  # the answer to a task with another token
 
 
 class Question(NamedTuple):
@@ -40,7 +43,7 @@ class Question(NamedTuple):
 
     @property
     def key(self) -> int:
-        """Of the answer, in the map."""
+        """Of the answer, in the table."""
         return int(self.number[:_KEY_DIGITS], 16)
 
 
@@ -51,21 +54,25 @@ def question(token: bytes, asker: Task) -> Question:
     return Question(number, str(asker), proof)
 
 
-def ask(asked: Question) -> tf.Tensor:
-    """Adds what sends a question and waits for the answer, a string scalar.
+def send(asked: Question) -> tf.Operation:
+    """Adds what sends a question; the current device is of the task that is asked."""
+    return _questions().enqueue(json.dumps(asked))
 
-    Args:
-      asked: the question; the current device is of the task that is asked.
+
+def take_answer(asked: Question) -> tf.Tensor:
+    """Adds what takes the answer out of the table on the current device's task.
+
+    Returns:
+      the answer, a string scalar; empty while there is none.
     """
-    sent = _questions().enqueue(json.dumps(asked))
-    with tf.control_dependencies([sent]):
-        (answer,) = tf.raw_ops.MapUnstage(
-            key=tf.constant(asked.key, tf.int64),
-            indices=tf.constant([0]),
-            dtypes=[tf.string],
-            shared_name=_ANSWERS,
-        )
-        return answer
+    table, key = _answers(), tf.constant(asked.key, tf.int64)
+    answer = tf.raw_ops.LookupTableFindV2(
+        table_handle=table, keys=key, default_value=tf.constant("")
+    )
+    found = tf.boolean_mask([key], [tf.not_equal(answer, "")])  # one key, or none
+    removed = tf.raw_ops.LookupTableRemoveV2(table_handle=table, keys=found)
+    with tf.control_dependencies([removed]):
+        return tf.identity(answer)
 
 
 def is_right(answer: bytes, token: bytes, asked: Question) -> bool:
@@ -77,7 +84,7 @@ class Answers(NamedTuple):
     """What a task needs to answer, in a graph of its own."""
 
     question: tf.Tensor  # string scalar, for which it waits
-    key: tf.Tensor  # int64 scalar, to be fed
+    key: tf.Tensor  # int64 scalar, of the question, to be fed
     answer: tf.Tensor  # string scalar, to be fed
     give: tf.Operation  # gives the answer that is fed
 
@@ -86,12 +93,8 @@ def create_answers() -> Answers:
     """Adds the resources of the current device's task to the current graph."""
     key = v1.placeholder(tf.int64, [], "token_key")
     answer = v1.placeholder(tf.string, [], "token_answer")
-    give = tf.raw_ops.MapStage(
-        key=key,
-        indices=tf.constant([0]),
-        values=[answer],
-        dtypes=[tf.string],
-        shared_name=_ANSWERS,
+    give = tf.raw_ops.LookupTableInsertV2(
+        table_handle=_answers(), keys=key, values=answer
     )
     return Answers(_questions().dequeue(), key, answer, give)
 
@@ -105,8 +108,8 @@ def reply(text: bytes, token: bytes, me: Task) -> tuple[int, str, str]:
       me: that task.
 
     Returns:
-      (key, answer, what is wrong with the asker): the answer is empty unless both have
-      the same token.
+      (key, answer, what is wrong with the asker): the answer proves
+      something only if both have the same token.
 
     Raises:
       ValueError: the text is no question.
@@ -122,7 +125,7 @@ def reply(text: bytes, token: bytes, me: Task) -> tuple[int, str, str]:
     except (TypeError, AttributeError, ValueError, RecursionError) as error:
         raise ValueError(f"no question: {error}") from None
     theirs, ours = bool(asked.proof), bool(token)
-    return key, "", difference(asked.asker, theirs, str(me), ours)
+    return key, _NO_PROOF, difference(asked.asker, theirs, str(me), ours)
 
 
 def difference(other: str, theirs: bool, me: str, ours: bool) -> str:
@@ -142,3 +145,10 @@ def difference(other: str, theirs: bool, me: str, ours: bool) -> str:
 
 def _questions() -> tf.queue.FIFOQueue:
     return tf.queue.FIFOQueue(64, [tf.string], shapes=[[]], shared_name=_QUESTIONS)
+
+
+def _answers() -> tf.Tensor:
+    """Handle of the table: key of a question -> answer."""
+    return tf.raw_ops.MutableHashTableV2(
+        key_dtype=tf.int64, value_dtype=tf.string, shared_name=_ANSWERS
+    )
