@@ -1,5 +1,6 @@
 """The train graph: devices of towers, what is saved, what is not."""
 
+import dataclasses
 import gc
 from unittest import mock
 
@@ -7,8 +8,9 @@ import tensorflow as tf
 from absl.testing import parameterized
 
 import models
-from tests import trainer
+from tests import arrays, trainer
 from towers import graph
+from towers.checkpoints.contents import AVERAGE
 from towers.data.source import Request
 from towers.data.synthetic import SyntheticSource
 from towers.gradients.exchange import GradientExchange
@@ -19,6 +21,17 @@ from towers.session import loop
 from towers.variable_update.modes import VARIABLE_UPDATES
 
 v1 = tf.compat.v1
+
+
+def _behind(op: tf.Operation) -> set[tf.Operation]:
+    """All operations that one needs."""
+    found, left = set(), [op]
+    while left:
+        op = left.pop()
+        if op not in found:
+            found.add(op)
+            left += [*(tensor.op for tensor in op.inputs), *op.control_inputs]
+    return found
 
 
 class GraphTest(parameterized.TestCase):
@@ -127,6 +140,24 @@ class GraphTest(parameterized.TestCase):
         self.assertEqual({name.decode() for name in session.run(empty)}, synced)
         session.run(train.sync)
         self.assertEmpty(session.run(empty))
+
+    @parameterized.parameters(*VARIABLE_UPDATES)
+    def test_no_initial_value_depends_on_what_a_variable_holds(self, mode):
+        """On a cluster it may hold a value of a session before this one."""
+        update = dataclasses.replace(trainer.MOMENTUM, ema_decay=0.9)
+        training = trainer.Trainer(
+            trainer.normed_model(), towers=2, update=update, variable_update=mode
+        )
+        self.assertNotEmpty(training.train.averages)
+        behind = _behind(training.train.initializer)
+        kinds = {op.type for op in behind}
+        self.assertIn("AssignVariableOp", kinds)
+        self.assertNoCommonElements(kinds, {"ReadVariableOp", "VarIsInitializedOp"})
+        training.start().steps(2)
+        training.session.run(training.train.initializer)
+        values = training.values()
+        for name in training.train.averages:
+            arrays.assert_same_bits(values[f"{name}/{AVERAGE}"], values[name], name)
 
     def test_importing_and_building_change_nothing_in_the_process(self):
         trainer.Trainer()

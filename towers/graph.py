@@ -175,7 +175,9 @@ def _build(
         skips=scale.after(all_steps[0].train_op) if scale else None,
         saved=mode.saved(v1.global_variables()),
         constants=held,
-        initializer=_initializer(mode, [*held.values(), *builder.unsaved]),
+        initializer=_initializer(
+            mode, [*held.values(), *builder.unsaved], builder.averages_of
+        ),
         feed=feed,
         input_wait=builder.wait.reads(all_steps) if builder.wait else None,
         sync=_sync(mode),
@@ -210,12 +212,29 @@ def _constants(
     return constants.of(source, where.master, spec.rows, kept, workers=workers)
 
 
-def _initializer(mode: VariableUpdate, others: Sequence[tf.Variable]) -> tf.Operation:
-    """The operation that gives the mode's and other variables their initial values."""
-    synced = {variable.ref() for variable in mode.synced}
-    own_variables = [v for v in v1.global_variables() if v.ref() not in synced]
+def _initializer(
+    mode: VariableUpdate,
+    others: Sequence[tf.Variable],
+    averages: Sequence[tuple[tf.Variable, tf.Variable]],
+) -> tf.Operation:
+    """The operation that gives the mode's and other variables their initial values.
+
+    Args:
+      mode: of the graph.
+      others: variables that are in no collection.
+      averages: (moving average, its variable).  TensorFlow's initializer of an average
+        reads the variable if it has a value, which may be that of a lost session.
+    """
+    left_out = {variable.ref() for variable in mode.synced}
+    left_out |= {average.ref() for average, _ in averages}
+    own_variables = [v for v in v1.global_variables() if v.ref() not in left_out]
     with v1.name_scope(graph_names.VARIABLES):
-        return v1.variables_initializer([*own_variables, *others])
+        starts = [v1.variables_initializer([*own_variables, *others])]
+        for average, variable in averages:
+            with tf.device(average.device):
+                value = variable.initial_value
+                starts.append(average.assign(value, read_value=False))
+        return tf.group(*starts)
 
 
 def _sync(mode: VariableUpdate) -> tf.Operation:

@@ -384,3 +384,11 @@ class StepBuilder:
         }
         # Without gradients there is none.
         return {name: a for name, a in averages.items() if a is not None}
+
+    @property
+    def averages_of(self) -> list[tuple[tf.Variable, tf.Variable]]:
+        """(moving average, its variable or part of it)."""
+        if self._average is None:
+            return []
+        pairs = [(self._average.average(v), v) for v in self._variables]
+        return [(average, v) for average, v in pairs if average is not None]
