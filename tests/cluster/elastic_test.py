@@ -168,7 +168,7 @@ class ElasticTest(digit_runs.Runs):
             *(
                 "--variable_update=asynchronous",
                 "--max_restarts=0",
-                "--num_batches=200",
+                "--num_batches=300",
             ),
             *("--num_warmup_batches=0", "--memory_copy_steps=100000"),
             f"--train_dir={self.directory}/apart",
@@ -176,14 +176,14 @@ class ElasticTest(digit_runs.Runs):
             data_dir=digit_runs.data_dir(),
         )
         self.addCleanup(cluster.kill)
-        cluster.line(r"^20\t")
+        cluster.line(r"^2\d\t")  # some steps end together
         os.kill(cluster.pid("worker", 1), signal.SIGKILL)
         line = cluster.line("^Workers from step .* on: 0 and 2; 3 towers of 8 ")
         shown = [re.match(r"(\d+)\timages", text) for text in cluster.lines]
         before = max(int(match[1]) for match in shown if match)
         self.assertGreaterEqual(int(re.search(r" step (\d+)", line)[1]), before)
         self.assertEqual(cluster.end(), 0, cluster.lines[-20:])
-        self.assertEqual(self.values(600, "apart")["position"], 600 * 8)
+        self.assertEqual(self.values(900, "apart")["position"], 900 * 8)
 
     def check_examples(self, taken: list, last: int, batch: int) -> None:
         """Every example of the stream is in one step of the history that survives."""
