@@ -25,13 +25,13 @@ v1 = tf.compat.v1
 
 def _behind(op: tf.Operation) -> set[tf.Operation]:
     """All operations that one needs."""
-    found, left = set(), [op]
+    behind, left = set(), [op]
     while left:
         op = left.pop()
-        if op not in found:
-            found.add(op)
+        if op not in behind:
+            behind.add(op)
             left += [*(tensor.op for tensor in op.inputs), *op.control_inputs]
-    return found
+    return behind
 
 
 class GraphTest(parameterized.TestCase):

@@ -7,7 +7,7 @@ The arguments are a model, a source of batches, an optimizer, the devices and op
 """
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import tensorflow as tf
@@ -175,9 +175,7 @@ def _build(
         skips=scale.after(all_steps[0].train_op) if scale else None,
         saved=mode.saved(v1.global_variables()),
         constants=held,
-        initializer=_initializer(
-            mode, [*held.values(), *builder.unsaved], builder.averages_of
-        ),
+        initializer=_initializer(builder, held.values()),
         feed=feed,
         input_wait=builder.wait.reads(all_steps) if builder.wait else None,
         sync=_sync(mode),
@@ -213,23 +211,19 @@ def _constants(
 
 
 def _initializer(
-    mode: VariableUpdate,
-    others: Sequence[tf.Variable],
-    averages: Sequence[tuple[tf.Variable, tf.Variable]],
+    builder: train_steps.StepBuilder, others: Iterable[tf.Variable]
 ) -> tf.Operation:
-    """The operation that gives the mode's and other variables their initial values.
+    """The operation that gives the builder's and other variables their initial values.
 
-    Args:
-      mode: of the graph.
-      others: variables that are in no collection.
-      averages: (moving average, its variable).  TensorFlow's initializer of an average
-        reads the variable if it has a value, which may be that of a lost session.
+    TensorFlow's initializer of a moving average reads the variable if it has a value,
+    which may be that of a lost session.
     """
+    mode, averages = builder.mode, builder.averages_of
     left_out = {variable.ref() for variable in mode.synced}
     left_out |= {average.ref() for average, _ in averages}
     own_variables = [v for v in v1.global_variables() if v.ref() not in left_out]
     with v1.name_scope(graph_names.VARIABLES):
-        starts = [v1.variables_initializer([*own_variables, *others])]
+        starts = [v1.variables_initializer([*own_variables, *builder.unsaved, *others])]
         for average, variable in averages:
             with tf.device(average.device):
                 value = variable.initial_value

@@ -51,15 +51,15 @@ class TokenExchangeTest(parameterized.TestCase):
 
     def test_a_look_for_an_answer_waits_for_nobody(self):
         """It would hold a thread on which the asked task runs everything."""
-        one, other = (token_exchange.question(_TOKEN, _CHIEF) for _ in range(2))
+        first, second = (token_exchange.question(_TOKEN, _CHIEF) for _ in range(2))
         with tf.Graph().as_default(), tf.compat.v1.Session() as session:
             answers = token_exchange.create_answers()
-            looks = [token_exchange.take_answer(asked) for asked in (one, other)]
-            session.run(token_exchange.send(one))
+            looks = [token_exchange.take_answer(asked) for asked in (first, second)]
+            session.run(token_exchange.send(first))
             self.assertEqual(session.run(looks), [b"", b""])
             asked = token_exchange.Question(*json.loads(session.run(answers.question)))
-            self.assertEqual(asked, one)
-            given = {answers.key: one.key, answers.answer: "this"}
+            self.assertEqual(asked, first)
+            given = {answers.key: first.key, answers.answer: "this"}
             session.run(answers.give, given)
             self.assertEqual(session.run(looks), [b"this", b""])
             self.assertEqual(session.run(looks), [b"", b""])  # nothing is left there

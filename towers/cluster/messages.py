@@ -234,8 +234,12 @@ def _answer(
       NoAnswerError: none came until this time, by `time.monotonic`.
     """
     fetch(spec, task, lambda: token_exchange.send(asked), until - time.monotonic())
-    while (left := until - time.monotonic()) > 0:
-        if answer := fetch(spec, task, lambda: token_exchange.take_answer(asked), left):
+
+    def take() -> tf.Tensor:
+        return token_exchange.take_answer(asked)
+
+    while time.monotonic() < until:
+        if answer := fetch(spec, task, take, until - time.monotonic()):
             return answer
         time.sleep(_LOOK_SECONDS)
     raise NoAnswerError("it does not answer questions about the cluster token")

@@ -69,8 +69,8 @@ def take_answer(asked: Question) -> tf.Tensor:
     answer = tf.raw_ops.LookupTableFindV2(
         table_handle=table, keys=key, default_value=tf.constant("")
     )
-    found = tf.boolean_mask([key], [tf.not_equal(answer, "")])  # one key, or none
-    removed = tf.raw_ops.LookupTableRemoveV2(table_handle=table, keys=found)
+    answered = tf.boolean_mask([key], [tf.not_equal(answer, "")])  # one key, or none
+    removed = tf.raw_ops.LookupTableRemoveV2(table_handle=table, keys=answered)
     with tf.control_dependencies([removed]):
         return tf.identity(answer)
 
@@ -108,8 +108,8 @@ def reply(text: bytes, token: bytes, me: Task) -> tuple[int, str, str]:
       me: that task.
 
     Returns:
-      (key, answer, what is wrong with the asker): the answer proves
-      something only if both have the same token.
+      (key, answer, what is wrong with the asker): the answer proves something only if
+      both have the same token.
 
     Raises:
       ValueError: the text is no question.
