@@ -12,7 +12,7 @@ input rows are sent to each device, and each returns its part of their gradient.
 these and the numbers above are sent between devices.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, NoReturn
 
 import tensorflow as tf
@@ -21,6 +21,7 @@ from flags.problem import wrong_setting
 from models.layers import Layers
 from models.logits import Product
 from towers.compute import deterministic_sum, kernels
+from towers.compute.own_gradient import with_gradient
 from towers.layout.parts import Split
 from towers.layout.placeholders import shard
 from towers.layout.shards import Shards, classifiers
@@ -204,32 +205,25 @@ class ShardedLogits:
         column, is_here = self._column(labels, index, logits)
         inputs = [self._rows, weights.kernel]
         inputs += [] if weights.bias is None else [weights.bias]
+
+        def backward(of_total: tf.Tensor, of_label: tf.Tensor) -> list[tf.Tensor]:
+            with tf.device(shard(index)):
+                error = tf.exp(logits - top[:, None]) * of_total[:, None]
+                places = tf.stack([tf.range(tf.size(column)), column], 1)
+                label_gradient = tf.where(is_here, of_label, 0.0)
+                if smoothing:
+                    error += smoothed * of_label[:, None]
+                    label_gradient *= 1.0 - smoothing
+                error = tf.tensor_scatter_nd_add(error, places, label_gradient)
+                return self._gradients(index, tf.cast(error, self._rows.dtype))
+
         with tf.device(shard(index)):
             top = tf.stop_gradient(tf.reduce_max(logits, 1))
-
-        @tf.custom_gradient
-        def run(*tensors: tf.Tensor) -> tuple[tuple[tf.Tensor, tf.Tensor], Callable]:
-            del tensors
             total = tf.reduce_sum(tf.exp(logits - top[:, None]), 1)
             label = tf.where(is_here, tf.gather(logits, column, batch_dims=1), 0.0)
             if smoothing:
                 label += smoothed * tf.reduce_sum(logits, 1) - smoothing * label
-
-            def backward(of_total: tf.Tensor, of_label: tf.Tensor) -> list[tf.Tensor]:
-                with tf.device(shard(index)):
-                    error = tf.exp(logits - top[:, None]) * of_total[:, None]
-                    places = tf.stack([tf.range(tf.size(column)), column], 1)
-                    label_gradient = tf.where(is_here, of_label, 0.0)
-                    if smoothing:
-                        error += smoothed * of_label[:, None]
-                        label_gradient *= 1.0 - smoothing
-                    error = tf.tensor_scatter_nd_add(error, places, label_gradient)
-                    return self._gradients(index, tf.cast(error, self._rows.dtype))
-
-            return (total, label), backward
-
-        with tf.device(shard(index)):
-            return _Softmax(top, *run(*inputs))
+            return _Softmax(top, *with_gradient([total, label], inputs, backward))
 
     def _gradients(self, index: int, error: tf.Tensor) -> list[tf.Tensor]:
         """The gradients of the rows and a device's weights, from that of its logits."""

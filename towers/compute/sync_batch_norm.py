@@ -17,6 +17,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from models.layers import BatchStatistics
+from towers.compute.own_gradient import with_gradient
 
 v1 = tf.compat.v1
 
@@ -169,11 +170,9 @@ class StatisticsExchanges:
         so the gradient by a batch's tensor is the mean of all upstream gradients.
         """
 
-        @tf.custom_gradient
-        def exchanged(tensor: tf.Tensor) -> tuple[tf.Tensor, Callable]:
-            return self._receive(tensor, "mean"), self._mean
-
-        return exchanged(tensor)
+        received = self._receive(tensor, "mean")
+        [joined] = with_gradient([received], [tensor], lambda dy: [self._mean(dy)])
+        return joined
 
     def _moments(self, tower_moments: tf.Tensor) -> tf.Tensor:
         """The joint mean and variance, [2, channels].
@@ -182,17 +181,14 @@ class StatisticsExchanges:
         Both moments enter with the batch's share of the examples.
         """
 
-        @tf.custom_gradient
-        def exchanged(tower_moments: tf.Tensor) -> tuple[tf.Tensor, Callable]:
-            received = self._receive(tower_moments, "moments")
+        received = self._receive(tower_moments, "moments")
 
-            def back(upstream: tf.Tensor) -> tf.Tensor:
-                by_mean, by_variance = tf.unstack(self._mean(upstream))
-                more = 2.0 * (tower_moments[0] - received[0]) * by_variance
-                by_moments = tf.stack([by_mean + more, by_variance])
-                size = self._relative_size
-                return by_moments if size == 1 else by_moments * size
+        def back(upstream: tf.Tensor) -> list[tf.Tensor]:
+            by_mean, by_variance = tf.unstack(self._mean(upstream))
+            more = 2.0 * (tower_moments[0] - received[0]) * by_variance
+            by_moments = tf.stack([by_mean + more, by_variance])
+            size = self._relative_size
+            return [by_moments if size == 1 else by_moments * size]
 
-            return received, back
-
-        return exchanged(tower_moments)
+        [joined] = with_gradient([received], [tower_moments], back)
+        return joined
