@@ -15,15 +15,15 @@ join as there is room for them, as when its autoscaler adds machines.  A worker 
 lost does not stop the others.
 """
 
-import argparse
 import sys
+from typing import Any
 
 import ray
 from ray.util.placement_group import placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-from flags.cluster import parse_tasks
-from towers.cluster import remote_driver, remote_task
+from towers.cluster import engine_flags, remote_driver, remote_task
+from towers.cluster.engine_flags import EngineFlags
 
 
 class Task:
@@ -38,42 +38,17 @@ class Task:
         return remote_task.run(invitation, rank, host=host, gpus=gpus)
 
 
-def main() -> int:
-    """Runs the cluster; returns its exit status."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--address", help="of the Ray cluster; unset: the one here")
-    parser.add_argument("--tasks", default="ps:1,worker:2", type=parse_tasks)
-    parser.add_argument("--cpus_per_task", default=1.0, type=float)
-    parser.add_argument("--gpus_per_worker", default=0.0, type=float)
-    parser.add_argument("--max_restarts", default=3, type=int, help="of each task")
-    parser.add_argument("--max_workers", type=int, help="of an elastic run")
-    parser.add_argument("--strategy", default="SPREAD", help="of the placement group")
-    parser.add_argument("flags", nargs="*", help="of towers.train, after --")
-    given = parser.parse_args()
-    if fault := remote_driver.fault(given.flags):
-        parser.error(fault)
-    if given.max_workers and not remote_driver.is_elastic(given.flags):
-        parser.error("--max_workers needs --elastic among the flags of towers.train")
-
-    ray.init(address=given.address or "auto")
-    driver = remote_driver.Driver(
-        given.tasks,
-        given.flags,
-        host=ray.util.get_node_ip_address(),
-        max_restarts=given.max_restarts,
-        max_workers=given.max_workers,
-    )
-    wanted = [
-        {"CPU": given.cpus_per_task}
-        | ({"GPU": given.gpus_per_worker} if job == "worker" else {})
-        for job, _ in driver.names
-    ]
-    bundles = [{name: n for name, n in each.items() if n} for each in wanted]
-    most = given.max_workers or 0
-    at_once = len(bundles) - max(0, most - given.tasks["worker"])
-    group = placement_group(bundles[:at_once], strategy=given.strategy)
+def _start(given: EngineFlags, invitation: remote_task.Invitation) -> list[Any]:
+    """Starts an actor for each task; returns their runs, by rank."""
+    bundles = []
+    for job, _ in given.names:
+        wanted = {"CPU": given.cpus_per_task}
+        if job == "worker":
+            wanted["GPU"] = given.gpus_per_worker
+        bundles.append({name: n for name, n in wanted.items() if n})
+    group = placement_group(bundles[: given.at_once], strategy=given.strategy)
     runs = []
-    for rank, (job, index) in enumerate(driver.names):
+    for rank, (job, index) in enumerate(given.names):
         where = PlacementGroupSchedulingStrategy(group, rank)
         actor = ray.remote(Task).options(
             name=f"{job} {index}",
@@ -81,24 +56,37 @@ def main() -> int:
             num_gpus=bundles[rank].get("GPU", 0),
             max_restarts=given.max_restarts,
             max_task_retries=given.max_restarts,
-            scheduling_strategy=where if rank < at_once else "DEFAULT",
+            scheduling_strategy=where if rank < given.at_once else "DEFAULT",
         )
-        runs.append(actor.remote().run.remote(driver.invitation, rank))
+        runs.append(actor.remote().run.remote(invitation, rank))
+    return runs
 
-    def lost() -> str:
-        """Why an actor will not be started again."""
-        ended, _ = ray.wait(runs, num_returns=len(runs), timeout=0)
-        for run in ended:
-            try:
-                ray.get(run)
-            except ray.exceptions.RayError as error:
-                if (rank := runs.index(run)) not in driver.needed:
-                    continue
-                job, index = driver.names[rank]
+
+def _lost(given: EngineFlags, runs: list[Any]) -> str:
+    """Why an actor that is needed will not be started again, or ""."""
+    ended, _ = ray.wait(runs, num_returns=len(runs), timeout=0)
+    for run in ended:
+        try:
+            ray.get(run)
+        except ray.exceptions.RayError as error:
+            if (rank := runs.index(run)) in given.needed:
+                job, index = given.names[rank]
                 return f"{job} {index} is lost for good: {str(error).splitlines()[0]}"
-        return ""
+    return ""
 
-    return driver.run(lost)
+
+def main() -> int:
+    """Runs the cluster; returns its exit status."""
+    parser = engine_flags.parser(__doc__)
+    parser.add_argument("--address", help="of the Ray cluster; unset: the one here")
+    parser.add_argument("--cpus_per_task", default=1.0, type=float)
+    parser.add_argument("--gpus_per_worker", default=0.0, type=float)
+    parser.add_argument("--strategy", default="SPREAD", help="of the placement group")
+    given = engine_flags.read(parser)
+    ray.init(address=given.address or "auto")
+    driver = remote_driver.Driver(given, host=ray.util.get_node_ip_address())
+    runs = _start(given, driver.invitation)
+    return driver.run(lambda: _lost(given, runs))
 
 
 if __name__ == "__main__":

@@ -17,7 +17,6 @@ of its own: workers join as Spark has executors for them, up to eight here, and 
 is lost does not stop the others.
 """
 
-import argparse
 import contextlib
 import sys
 import threading
@@ -28,11 +27,12 @@ import py4j.protocol
 from pyspark import SparkContext, TaskContext
 from pyspark.sql import SparkSession
 
-from flags.cluster import parse_tasks
-from towers.cluster import remote_driver, remote_task
+from towers.cluster import engine_flags, remote_driver, remote_task
+from towers.cluster.engine_flags import EngineFlags
+
+_Runner = Callable[[Iterator[int]], Iterator[int]]
 
 _END_SECONDS = 10.0  # for the stages to end after the run
-
 
 # Of a hook that Java runs at its end: before Spark's own (40), which end the executors;
 # and how long it may take.
@@ -69,65 +69,67 @@ def _delay_end(context: SparkContext, stop: Callable[[], None]) -> Callable[[], 
     return over.countDown
 
 
-def main() -> int:
-    """Runs the cluster; returns its exit status."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--tasks", default="ps:1,worker:2", type=parse_tasks)
-    parser.add_argument("--max_restarts", default=3, type=int, help="of each task")
-    parser.add_argument("--max_workers", type=int, help="of an elastic run")
-    parser.add_argument("flags", nargs="*", help="of towers.train, after --")
-    given = parser.parse_args()
-    if fault := remote_driver.fault(given.flags):
-        parser.error(fault)
-    elastic = remote_driver.is_elastic(given.flags)
-    if given.max_workers and not elastic:
-        parser.error("--max_workers needs --elastic among the flags of towers.train")
-
-    context = SparkSession.builder.appName("towers").getOrCreate().sparkContext
-    driver = remote_driver.Driver(
-        given.tasks,
-        given.flags,
-        host=context.getConf().get("spark.driver.host", "127.0.0.1"),
-        max_restarts=given.max_restarts,
-        max_workers=given.max_workers,
-    )
-    invitation, count = driver.invitation, len(driver.names)
+def _runner(invitation: remote_task.Invitation) -> _Runner:
+    """A function that runs the task of a rank, on an executor."""
 
     def run(ranks: Iterator[int]) -> Iterator[int]:
-        """Runs the task of a rank, on an executor."""
         (rank,) = ranks
         gpu = TaskContext.get().resources().get("gpu")
-        yield remote_task.run(
-            invitation, rank, gpus=",".join(gpu.addresses) if gpu else ""
-        )
+        gpus = ",".join(gpu.addresses) if gpu else ""
+        yield remote_task.run(invitation, rank, gpus=gpus)
 
-    lost_for_good: list[str] = []
+    return run
 
-    def submit(ranks: list[int]) -> None:
+
+class _Stages:
+    """The Spark stages of a run, each in a thread: one of all tasks, or one of each.
+
+    Attributes:
+      lost: why Spark will not run a task again that is needed, or "".
+    """
+
+    def __init__(self, context: SparkContext, given: EngineFlags, runner: _Runner):
+        self._context, self._given, self._runner = context, given, runner
+        self.lost = ""
+        ranks = range(len(given.names))
+        self._threads = [
+            threading.Thread(target=self._run, args=[stage], daemon=True)
+            for stage in ([[rank] for rank in ranks] if given.elastic else [[*ranks]])
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def _run(self, ranks: list[int]) -> None:
         """Runs a stage; again if it fails, as Spark does not repeat a last stage."""
         failure = ""
-        for _ in range(given.max_restarts + 1):
-            stage = context.parallelize(ranks, len(ranks))
-            stage = stage if elastic else stage.barrier()
+        for _ in range(self._given.max_restarts + 1):
+            stage = self._context.parallelize(ranks, len(ranks))
+            stage = stage if self._given.elastic else stage.barrier()
             try:
-                stage.mapPartitions(run).collect()
+                stage.mapPartitions(self._runner).collect()
                 return
             except Exception as error:  # of the engine
                 failure = str(error).splitlines()[0]
-        if not driver.needed.isdisjoint(ranks):
-            lost_for_good.append(f"Spark ended the stage each time: {failure}")
+        if not self._given.needed.isdisjoint(ranks):
+            self.lost = f"Spark ended the stage each time: {failure}"
 
-    stages = [[rank] for rank in range(count)] if elastic else [[*range(count)]]
-    threads = [
-        threading.Thread(target=submit, args=[ranks], daemon=True) for ranks in stages
-    ]
+    def join(self) -> None:
+        """Waits a while; the stages of workers without an executor do not end."""
+        until = time.monotonic() + _END_SECONDS
+        for thread in self._threads:
+            thread.join(max(0.0, until - time.monotonic()))
+
+
+def main() -> int:
+    """Runs the cluster; returns its exit status."""
+    given = engine_flags.read(engine_flags.parser(__doc__))
+    context = SparkSession.builder.appName("towers").getOrCreate().sparkContext
+    host = context.getConf().get("spark.driver.host", "127.0.0.1")
+    driver = remote_driver.Driver(given, host=host)
     end = _delay_end(context, driver.stop)
-    for thread in threads:
-        thread.start()
-    status = driver.run(lambda: "".join(lost_for_good[:1]))
-    until = time.monotonic() + _END_SECONDS
-    for thread in threads:  # those of workers without an executor do not end
-        thread.join(max(0.0, until - time.monotonic()))
+    stages = _Stages(context, given, _runner(driver.invitation))
+    status = driver.run(lambda: stages.lost)
+    stages.join()
     with contextlib.suppress(py4j.protocol.Py4JError, OSError):  # Java may have ended
         end()
         context.stop()

