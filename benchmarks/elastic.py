@@ -47,7 +47,7 @@ from benchmarks.lib.disturbances import Disturbance
 from benchmarks.lib.options import above_0, parser_for, positive
 from benchmarks.lib.ratios import number
 from benchmarks.lib.seed_record import SeedRecord
-from tests.processes import smooth_model, step_examples
+from tests.processes import digits_model, step_examples
 from towers.checkpoints import checkpoint
 
 _BATCH = 8  # of a tower
@@ -64,7 +64,7 @@ def flags_of(mode: str, folder: str) -> list[str]:
       folder: of the checkpoints.
     """
     return [
-        f"--model={smooth_model.__name__}:smooth_model",
+        f"--model={digits_model.__name__}:smooth_model",
         f"--train_dir={folder}",
         f"--elastic={mode}",
         f"--batch_size={_BATCH}",

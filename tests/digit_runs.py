@@ -14,7 +14,7 @@ import tensorflow as tf
 from absl.testing import parameterized
 
 from flags import config
-from models.model import Images, Model, Recipe, Schedule
+from tests.processes.digits_model import small_model
 from towers import planning, run
 from towers.checkpoints import checkpoint
 from towers.cluster.sessions import settle_process
@@ -22,32 +22,6 @@ from towers.evaluation import watch
 from towers.session import progress
 
 v1 = tf.compat.v1
-
-
-def small_model() -> Model:
-    """A model of the digits with augmentation, batch norm, dropout and an EMA."""
-
-    def block(x, nn):
-        x = nn.batch_norm(nn.conv(x, 8, 3, use_bias=False), activation=tf.nn.relu)
-        return nn.dropout(nn.flatten(x), 0.2)
-
-    def logits(x, nn):
-        return nn.dense(x, nn.num_classes)
-
-    return Model(
-        name="small",
-        blocks=(("block", block), ("logits", logits)),
-        inputs=Images(
-            (6, 6, 1), 10, preprocessing="cifar_tutorial", data_name="digits"
-        ),
-        recipe=Recipe(
-            batch_size=16,
-            schedule=Schedule((0.05,)),
-            num_epochs=3,
-            weight_decay=1e-3,
-            ema_decay=0.9,
-        ),
-    )
 
 
 @functools.cache
@@ -94,6 +68,12 @@ class Runs(parameterized.TestCase):
             result = act(plan, progress.Console(stream))
         self.assertEqual(result, status)
         return stream.getvalue().splitlines()
+
+    def token(self, name: str = "token") -> str:
+        """The path of a file with a cluster token that begins as it is named."""
+        file = self.create_tempfile(name, f"the {name} of this cluster")
+        os.chmod(file, 0o600)
+        return file.full_path
 
     def steps(self) -> list[int]:
         """The global steps of the checkpoints, oldest first."""

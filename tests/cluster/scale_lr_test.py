@@ -100,11 +100,11 @@ class ScaleLearningRateTest(digit_runs.Runs):
         log = os.path.join(self.create_tempdir(), "examples")
         flags = (
             *(*_FLAGS, *_ENDLESS, f"--train_dir={self.directory}/elastic"),
-            f"--cluster_token_file={self._token('token')}",
+            f"--cluster_token_file={self.token()}",
         )
         with mock.patch.dict(os.environ, STEP_EXAMPLES=log, STEP_SECONDS="0.03"):
             facts = in_process_cluster.manual_tasks(
-                *(_FEWER, flags, self._token("stray"), _VERSION, _DATA),
+                *(_FEWER, flags, self.token("stray"), _VERSION, _DATA),
                 data_dir=digit_runs.data_dir(),
             )
         self.assertEqual(facts["stopped"], [143] * 4, facts["lines"][-20:])
@@ -142,14 +142,6 @@ class ScaleLearningRateTest(digit_runs.Runs):
         self.assertEqual(replayed.end(), 0, replayed.lines[-20:])
         again = self.values(last, "replayed")
         trainer.assert_same_bits(self.values(last, "elastic"), again)
-
-    def _token(self, name: str) -> str:
-        """Path of a file with a token that begins as it is named."""
-        path = os.path.join(self.create_tempdir(), name)
-        with open(path, "w", encoding="utf-8") as file:
-            file.write(f"the {name} of this cluster")
-        os.chmod(path, 0o600)
-        return path
 
     def check_refusals(self, joiners: dict, lines: list[str]) -> None:
         """Both sides say why a worker is not taken; the worker ends with status 2."""

@@ -79,7 +79,7 @@ class StopAllTest(digit_runs.Runs, parameterized.TestCase):
         self, between, number, alone
     ):
         folders = [os.path.join(self.directory, name) for name in ("stopped", "whole")]
-        token, stray = self._token("token"), "" if between else self._token("stray")
+        token, stray = self.token(), "" if between else self.token("stray")
         flags = (*_SAVING, f"--cluster_token_file={token}")
         left, refusals, ends, step, *others = in_process_cluster.manual_tasks(
             *(_STOPPED, flags, between, folders, number, alone, stray),
@@ -112,14 +112,6 @@ class StopAllTest(digit_runs.Runs, parameterized.TestCase):
         self.assertEndsWith(resumed[0], f"model.ckpt-{step}")
         stopped, whole = (self.values(step + 20, n) for n in ("stopped", "whole"))
         trainer.assert_same_bits(whole, stopped)
-
-    def _token(self, name: str) -> str:
-        """Path of a file with a token that begins as it is named."""
-        path = os.path.join(self.create_tempdir(), name)
-        with open(path, "w", encoding="utf-8") as file:
-            file.write(f"the {name} of this cluster")
-        os.chmod(path, 0o600)
-        return path
 
     def test_a_local_cluster_whose_processes_all_get_it(self):
         directory = os.path.join(self.directory, "launched")
