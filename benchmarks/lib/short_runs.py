@@ -15,6 +15,8 @@ from collections.abc import Sequence
 from tests.processes import manual_tasks
 from towers.cluster import private_network
 
+_SHOWN = 10  # runs between two lines about the progress
+
 
 def missed_in_short_runs(runs: int, replication: str) -> list[str]:
     """Runs short clusters to their end; the tasks that were not dismissed, in words.
@@ -36,7 +38,11 @@ def missed_in_short_runs(runs: int, replication: str) -> list[str]:
         text=True,
     ) as process:
         assert process.stdout is not None  # a pipe
-        lines = [json.loads(line) for line in process.stdout]
+        lines: list[dict[str, int]] = []
+        for line in process.stdout:
+            lines.append(json.loads(line))
+            if len(lines) % _SHOWN == 0:
+                print(f"[{len(lines)}/{runs}]", flush=True)
     if process.returncode or len(lines) != runs:
         raise RuntimeError(f"the runs ended with status {process.returncode}")
     return [
