@@ -4,6 +4,7 @@ import dataclasses
 import os
 from unittest import mock
 
+import tensorflow as tf
 from absl.testing import absltest
 
 from tests import fake_tasks
@@ -33,6 +34,21 @@ class CheckTest(absltest.TestCase):
         with self.assertRaisesRegex(ValueError, f"{words} 0 at w0:1; name one on a di"):
             self._check("/run/a", {**all_see, "ps 0": 0, "worker 0": 0})
         self._check("", {})
+
+    def test_what_a_task_looks_for_is_the_path_itself(self):
+        """And no pattern, though the folder has the signs of one."""
+        folder = os.path.join(self.create_tempdir(), "run[1]*")
+        os.mkdir(folder)
+
+        def fetch(spec, task, make, seconds):
+            with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+                return session.run(make())
+
+        with mock.patch.object(messages, "fetch", fetch):
+            with shared_folder.marked(folder) as mark:
+                shared_folder.check(_SPEC, mark)
+            with self.assertRaisesRegex(ValueError, "is not seen by ps 0 at p:1"):
+                shared_folder.check(_SPEC, mark)
 
 
 class MarkedTest(absltest.TestCase):

@@ -6,6 +6,7 @@ controller for its name.
 """
 
 import contextlib
+import glob
 import os
 import pathlib
 import socket
@@ -44,10 +45,8 @@ def marked(directory: str | None) -> Iterator[str]:
     path = pathlib.Path(os.path.abspath(directory), _PREFIX + os.urandom(8).hex())
     try:
         path.touch()
-    except (
-        OSError
-    ):  # as the disk is full, for example, of which the saver will say more
-        yield ""
+    except OSError:
+        yield ""  # the saver will say more, for example that the disk is full
         return
     try:
         yield str(path)
@@ -69,7 +68,7 @@ def check(spec: ClusterSpec, mark: str) -> None:
     lacking: list[Task] = []
 
     def files() -> tf.Tensor:
-        return tf.size(tf.io.matching_files(mark))
+        return tf.size(tf.io.matching_files(glob.escape(mark)))
 
     def ask(task: Task) -> None:
         # A task that does not answer will be waited for.
