@@ -1,6 +1,7 @@
 """The plan for other workers, and which state a run goes on from."""
 
 import dataclasses
+import io
 import json
 import types
 from unittest import mock
@@ -11,10 +12,12 @@ from absl.testing import absltest
 from flags import config
 from models.recipe import Schedule
 from tests import digit_runs, stateful_models, trainer
-from towers import membership, planning, run_state
+from towers import membership, planning, run, run_state
 from towers.checkpoints import checkpoint, constants
+from towers.cluster import sessions
 from towers.data import row_order
 from towers.layout import cluster_spec
+from towers.session import loop, progress
 
 v1 = tf.compat.v1
 
@@ -188,3 +191,47 @@ class MembershipTest(absltest.TestCase):
         training.start()
         self.assertTrue(members.load(training.train, training.session))
         self.assertEqual(training.session.run(training.train.global_step), 1)
+
+    def _carried(self, training, members, *, reached):
+        """The step of the state after a session is lost, in which steps were taken."""
+        members.reached = reached
+        with self.assertRaisesRegex(RuntimeError, "lost"):
+            with members.carried(training.train, training.session):
+                training.steps(2)
+                raise RuntimeError("lost")
+        training.start()
+        members.load(training.train, training.session)
+        return int(training.session.run(training.train.global_step))
+
+    def test_a_step_whose_results_are_lost_is_taken_again(self):
+        """Otherwise nothing would be logged, saved or evaluated for it."""
+        for reached, step in ((2, 2), (1, 0)):
+            _, members = _membership()
+            training = trainer.Trainer(elastic=True).start()
+            members.keep(run_state.read(training.train, training.session))
+            self.assertEqual(self._carried(training, members, reached=reached), step)
+        _, members = _membership(settings={"memory_copy_steps": 0})
+        training = trainer.Trainer(elastic=True).start()
+        self.assertEqual(self._carried(training, members, reached=1), 2)
+
+    def test_a_session_that_is_lost_while_values_are_loaded_leaves_no_state(self):
+        """It has some of them, and initial values for the others."""
+        flags = dict(device="cpu", num_gpus=1, batch_size=8, num_batches=1)
+        whole = config.make(data_name="synthetic", **flags)
+        plan = planning.make(whole, lambda _: digit_runs.small_model())
+
+        class Sessions(sessions.Local):
+            members = types.SimpleNamespace(workers=[cluster_spec.Task("worker", 0)])
+
+        def lost(train, session, restore):
+            session.run(train.initializer)
+            raise RuntimeError("lost")
+
+        self.enter_context(
+            mock.patch.object(membership, "plan_for", lambda plan, _: plan)
+        )
+        self.enter_context(mock.patch.object(loop, "start", lost))
+        read = self.enter_context(mock.patch.object(run_state, "read"))
+        with self.assertRaisesRegex(RuntimeError, "lost"):
+            run.train(plan, progress.Console(io.StringIO()), Sessions())
+        read.assert_not_called()

@@ -89,6 +89,7 @@ class Membership:
         self._workers: Workers = ()  # of the plan; in a replay those of the log
         # From which the next session goes on, as far as that is known.
         self._step = 0
+        self.reached = 0  # the last step whose results this process has
         path = plan.config.cluster.replay_membership
         self._log = MembershipLog.read(path) if path and plan.options.elastic else None
 
@@ -137,14 +138,21 @@ class Membership:
 
     @contextlib.contextmanager
     def carried(self, train: TrainGraph, session: v1.Session) -> Iterator[None]:
-        """Reads the state if this session ends by a loss or for other members."""
+        """Reads the state if this session ends by a loss or for other members.
+
+        A step may have changed the variables though its call failed.  It is taken again
+        from the last copy in memory, as nothing was logged, saved or evaluated for it.
+        """
         try:
             yield
         except (ValueError, TrainingError):
             raise  # the run ends
         except Exception:
             if self._sessions.members is not None:
-                self.keep(run_state.read(train, session))
+                state = run_state.read(train, session)
+                ahead = state and train.mode.together and state.step > self.reached
+                if not (ahead and self._plan.config.cluster.memory_copy_steps):
+                    self.keep(state)
             raise
 
     def keep(self, state: RunState | None) -> None:
@@ -175,7 +183,7 @@ class Membership:
         members, options = self._sessions.members, run.plan.options
         if members is None:
             return
-        self._step = step
+        self._step = self.reached = step
         if self._log and self._log.workers(step) != self._workers:
             raise MembersChangedError(f"Replaying from step {step} on")
         # A new one, as it is to have a line where a run is taken up.
@@ -202,7 +210,7 @@ class Membership:
             return []
         every = run.plan.config.cluster.memory_copy_steps
         copies = [_KeepState(run.built, self, steps=every)] if every else []
-        ends: list[Callback] = [_EndForMembers(self._sessions)]
+        ends: list[Callback] = [_EndForMembers(self, self._sessions)]
         if self._log:
             ends.append(_EndForLog(run.built, self._log))
         return [*copies, *ends]
@@ -225,16 +233,19 @@ class _KeepState(Every):
 class _EndForMembers(Callback):
     """Ends the session after a step when workers join or leave."""
 
-    def __init__(self, sessions: Sessions):
+    def __init__(self, membership: Membership, sessions: Sessions):
+        self._membership = membership
         self._sessions = sessions
 
     def next_due(self, step: int) -> int:
         """The next step, if there is a change."""
+        self._membership.reached = step
         return step + 1 if self._sessions.change() else NEVER
 
     def after_run(self, run_context: RunContext, run_values: RunValues) -> None:
         """Raises `MembersChangedError`, unless the run ends anyway."""
         del run_values
+        self._membership.reached += 1
         news = self._sessions.change()
         if news and not run_context.stop_requested:
             raise MembersChangedError(news)

@@ -152,7 +152,7 @@ class _Training:
         self._state = change.state
 
     def _train(self) -> int:
-        run, stop, goes_on = self._run, self._stop, self._state is not None
+        run, goes_on = self._run, self._state is not None
         config = session_config(run.plan.placement, run.plan.config.devices)
         # The iterators of a graph for other batch sizes have other shapes.
         config.isolate_session_state = run.plan.options.times_towers
@@ -160,41 +160,50 @@ class _Training:
             mean_check.check(
                 run.plan.options, run.plan.placement, config, self._sessions
             )
-        carried = self._membership.carried
-        with (
-            self._sessions.open(run.built.graph, config) as session,
-            carried(run.built, session),
-        ):
+        with self._sessions.open(run.built.graph, config) as session:
             crash.during("initializing variables and data")(
                 lambda: loop.start(run.built, session, self._restore),
             )
-            counters = run.built.global_step, run.built.position
-            begin, position = map(int, session.run(counters))
-            self._due = evaluator.steps(run.plan, begin, position)
-            self._membership.begin_at(run, session, begin)
-            last_step = _last_step(run, session, begin)
-            progress = Progress.of(run.plan, run.built, run.console, run.log)
-            progress.begin_at(begin, last_step)
+            # Not before: a session that is lost while values are loaded has some of
+            # them, and initial values for the others.
+            with self._membership.carried(run.built, session):
+                return self._train_in(session, goes_on=goes_on)
 
-            def evaluate(context: RunContext, step: int) -> float:
-                with progress.paused():
-                    return self._evaluate(context, step)
+    def _train_in(self, session: v1.Session, *, goes_on: bool) -> int:
+        """Trains in a session whose variables have their values.
 
-            around = make_hooks(Attempt(run, begin, last_step, evaluate, self._due))
-            kept = user_callbacks.saved_on_failure(run.checkpoints, run.built, session)
-            with _under_way(run), kept, run.built.graph.as_default():
-                for callback in run.callbacks:
-                    callback.start(session)
-                over = not goes_on and self._was_over(session, begin, evaluate)
-                until = begin if over else last_step
-                if begin < until:  # a note on how an earlier run ended is out of date
-                    run_status.clear(run.plan.config.output.train_dir)
-                around = [progress, *around, stop, *self._membership.hooks(run)]
-                around += _rebalancing(run, begin, until)
-                owed = functools.partial(loop.owed_steps, run.built, session)
-                step = self._steps(session, around, until, None if over else owed)
-                last_step = max(last_step, step + owed())
-                return self._end(session, step, last_step, progress)
+        Args:
+          session: on the run's graph.
+          goes_on: whether the run has changed its batch sizes.
+        """
+        run, stop = self._run, self._stop
+        counters = run.built.global_step, run.built.position
+        begin, position = map(int, session.run(counters))
+        self._due = evaluator.steps(run.plan, begin, position)
+        self._membership.begin_at(run, session, begin)
+        last_step = _last_step(run, session, begin)
+        progress = Progress.of(run.plan, run.built, run.console, run.log)
+        progress.begin_at(begin, last_step)
+
+        def evaluate(context: RunContext, step: int) -> float:
+            with progress.paused():
+                return self._evaluate(context, step)
+
+        around = make_hooks(Attempt(run, begin, last_step, evaluate, self._due))
+        kept = user_callbacks.saved_on_failure(run.checkpoints, run.built, session)
+        with _under_way(run), kept, run.built.graph.as_default():
+            for callback in run.callbacks:
+                callback.start(session)
+            over = not goes_on and self._was_over(session, begin, evaluate)
+            until = begin if over else last_step
+            if begin < until:  # a note on how an earlier run ended is out of date
+                run_status.clear(run.plan.config.output.train_dir)
+            around = [progress, *around, stop, *self._membership.hooks(run)]
+            around += _rebalancing(run, begin, until)
+            owed = functools.partial(loop.owed_steps, run.built, session)
+            step = self._steps(session, around, until, None if over else owed)
+            last_step = max(last_step, step + owed())
+            return self._end(session, step, last_step, progress)
 
     def _restore(self, session: v1.Session) -> None:
         path = self._run.checkpoints and self._run.checkpoints.restore(session)
