@@ -183,7 +183,9 @@ class ElasticTest(digit_runs.Runs):
         before = max(int(match[1]) for match in shown if match)
         self.assertGreaterEqual(int(re.search(r" step (\d+)", line)[1]), before)
         self.assertEqual(cluster.end(), 0, cluster.lines[-20:])
-        self.assertEqual(self.values(900, "apart")["position"], 900 * 8)
+        # Of a step that was lost in its middle, the examples are lost, too.
+        lost = self.values(900, "apart")["position"] - 900 * 8
+        self.assertIn(lost, (0, 8))
 
     def check_examples(self, taken: list, last: int, batch: int) -> None:
         """Every example of the stream is in one step of the history that survives."""
