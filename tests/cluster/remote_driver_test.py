@@ -72,6 +72,7 @@ class RemoteDriverTest(parameterized.TestCase):
                 self._act_ended.put(None)
             except BaseException as error:
                 self._act_ended.put(error)
+                self.lost = "the test failed"  # so that the driver ends
 
         threading.Thread(target=play, daemon=True).start()
         status = driver.run(lambda: self.lost)
