@@ -11,6 +11,7 @@ from absl.testing import parameterized
 from tests import graph_test_case, trainer
 from towers.compute import nodes, sufficient_factors
 from towers.compute.sufficient_factors import Factors
+from towers.layout import processor
 from towers.variable_update.modes import VARIABLE_UPDATES
 
 v1 = tf.compat.v1
@@ -121,6 +122,10 @@ class SummedTest(parameterized.TestCase):
     )
     def test_is_the_sum_of_the_products(self, turned, dtype):
         """Rounded once if the factors are in 16 bits."""
+        if dtype == tf.bfloat16 and not processor.has("avx512f"):
+            self.skipTest(
+                "TensorFlow's products in bfloat16 are rounded more than once"
+            )
         rng = np.random.default_rng(0)
         with tf.Graph().as_default():
             shares = []
