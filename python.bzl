@@ -1,6 +1,7 @@
 """One Bazel target per Python file."""
 
 _EVERYBODY = ["//visibility:public"]
+_RUN_TOGETHER = 8  # test files in one process
 
 def python_main(name, module):
     """A program that does what `python -m module` does.
@@ -62,17 +63,21 @@ def python_files(deps, folders = [], others = None, table = "__init__"):
     _source([label + ":source_files" for label in inner])
 
 def python_tests(options, folders = []):
-    """A test for each `*_test.py` of this folder, which may import the whole project.
+    """Tests of each `*_test.py` of this folder, which may import the whole project.
+
+    A test that has a row in `options` is a target of its own.  The others run together,
+    some in each `tests_N`, since TensorFlow's import takes longer than most of them;
+    their own targets are run only when named.
 
     Args:
       options: test -> how it differs from the others, by `py_test`'s names.
       folders: those in this one, each a package of its own.
     """
     inner = ["//%s/%s" % (native.package_name(), folder) for folder in folders]
-    tests = native.glob(["*_test.py"])
+    files = native.glob(["*_test.py"])
     native.py_library(
         name = "shared",
-        srcs = native.glob(["*.py"], exclude = tests + ["conftest.py"]),
+        srcs = native.glob(["*.py"], exclude = files + ["conftest.py"]),
         visibility = _EVERYBODY,
         deps = [
             "//:documents",
@@ -83,17 +88,29 @@ def python_tests(options, folders = []):
             "//towers",
         ],
     )
-    for file in tests:
-        name = file[:-len(".py")]
-        native.py_test(
-            name = name,
-            srcs = [file, "//tests:program.py"],
-            main = "//tests:program.py",
-            args = [native.package_name().replace("/", ".") + "." + name],
-            deps = [":shared", "//tests:shared"] if native.package_name() != "tests" else [":shared"],
-            **options.get(name, {})
+    tests = [file[:-len(".py")] for file in files]
+    for test in tests:
+        _python_test(test, [test], **options.get(test, {"tags": ["manual"]}))
+    together = [test for test in tests if test not in options]
+    for start in range(0, len(together), _RUN_TOGETHER):
+        _python_test(
+            "tests_%d" % (start // _RUN_TOGETHER + 1),
+            together[start:start + _RUN_TOGETHER],
+            size = "large",
         )
     _source([label + ":source_files" for label in inner])
+
+def _python_test(name, tests, **options):
+    """A target that runs files of this folder, by their names without `.py`."""
+    package = native.package_name()
+    native.py_test(
+        name = name,
+        srcs = [test + ".py" for test in tests] + ["//tests:program.py"],
+        main = "//tests:program.py",
+        args = ["%s.%s" % (package.replace("/", "."), test) for test in tests],
+        deps = [":shared"] if package == "tests" else [":shared", "//tests:shared"],
+        **options
+    )
 
 def _source(inner):
     """The folder's files, and those of the folders in it, for a test that reads them."""

@@ -1,8 +1,11 @@
-"""Lets pytest run, in one process, the files that Bazel runs one by one."""
+"""Lets pytest run, in one process, the files that Bazel runs in several."""
 
+import ast
+import functools
 import gc
 import itertools
 import os
+import pathlib
 import signal
 from collections.abc import Callable, Iterator
 
@@ -19,6 +22,47 @@ os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
 os.environ.setdefault("TESTED_GPUS", os.environ.get("CUDA_VISIBLE_DEVICES", "all"))
 os.environ["CUDA_VISIBLE_DEVICES"] = ""
 os.environ.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    words = "also run the files that BUILD files call large; alone, a file always runs"
+    parser.addoption("--large", action="store_true", help=words)
+
+
+def pytest_ignore_collect(
+    collection_path: pathlib.Path, config: pytest.Config
+) -> bool | None:
+    """Leaves out the large files, unless they are asked for."""
+    if config.getoption("large") or collection_path not in _large_files():
+        return None
+    return True if collection_path not in _named(config) else None
+
+
+def _named(config: pytest.Config) -> set[pathlib.Path]:
+    """The files and folders on the command line, or those of the configuration."""
+    start = config.invocation_params.dir
+    return {(start / arg.partition("::")[0]).resolve() for arg in config.args}
+
+
+@functools.cache
+def _large_files() -> set[pathlib.Path]:
+    """The test files whose rows in BUILD files say that they are large."""
+    large = set()
+    for build in pathlib.Path(__file__).resolve().parent.rglob("BUILD"):
+        table = ast.literal_eval(ast.parse(build.read_text()).body[-1].value.args[0])
+        for test, options in table.items():
+            if "size" in options:
+                large.add(build.parent / f"{test}.py")
+    return large
+
+
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, config: pytest.Config
+) -> None:
+    """Says how much was left out of the folders that were named."""
+    inside = [f for f in _large_files() if _named(config) & {*f.parents}]
+    if inside and not config.getoption("large"):
+        terminalreporter.line(f"{len(inside)} large files left out; --large runs them")
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -7,7 +7,7 @@ import numpy as np
 from absl.testing import parameterized
 
 from tests import digit_runs, trainer
-from tests.processes import programs
+from tests.processes import forked_cluster, programs
 from towers.membership_log import FILE, MembershipLog
 
 _EXAMPLES = 2 * 1442  # of the digits, in two epochs
@@ -51,8 +51,8 @@ class BackupWorkersKillsTest(digit_runs.Runs):
         self.assertEqual(again.end(), 0, again.lines[-20:])
         trainer.assert_same_bits(values, self.values(name="again"))
 
-    def _start(self, folder: str, *flags: str) -> programs.LaunchedCluster:
-        cluster = programs.LaunchedCluster(
+    def _start(self, folder: str, *flags: str) -> forked_cluster.ForkedCluster:
+        cluster = forked_cluster.ForkedCluster(
             *_FLAGS,
             f"--train_dir={self.directory}/{folder}",
             *flags,

@@ -8,7 +8,7 @@ import signal
 
 import models
 from tests import digit_runs, in_process_cluster, trainer
-from tests.processes import programs
+from tests.processes import forked_cluster, programs
 
 _TRAINING = 1442  # examples of the digits
 _FLAGS = {
@@ -111,7 +111,7 @@ class BetweenGraphTest(digit_runs.Runs):
 
     def test_a_killed_worker_is_named_at_once_and_loses_nothing(self):
         """Though nobody has a call to it that fails; the chief is killed, too."""
-        cluster = programs.LaunchedCluster(
+        cluster = forked_cluster.ForkedCluster(
             *self._flags("--stall_secs=600", num_batches=60),
             data_dir=digit_runs.data_dir(),
         )

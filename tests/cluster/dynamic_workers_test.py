@@ -3,7 +3,7 @@
 import re
 
 from tests import digit_runs, in_process_cluster, trainer
-from tests.processes import programs
+from tests.processes import forked_cluster, programs
 
 _MODEL = (
     *("--model=tests.digit_runs:small_model", "--device=cpu", "--batch_size=8"),
@@ -72,7 +72,7 @@ class DynamicWorkersTest(digit_runs.Runs):
         self.assertEqual(statuses, [143] * 5, lines[-20:])
         stopped = re.search(r"^Stopped by SIGTERM after step (\d+), sav", lines[-1])
         last = int(stopped[1])
-        whole = programs.LaunchedCluster(
+        whole = forked_cluster.ForkedCluster(
             *(*_MODEL, f"--num_batches={last}", f"--train_dir={self.directory}/whole"),
             tasks="ps:1,worker:3",
             data_dir=digit_runs.data_dir(),

@@ -10,7 +10,7 @@ from unittest import mock
 import tensorflow as tf
 
 from tests import digit_runs, in_process_cluster, trainer
-from tests.processes import programs, step_examples
+from tests.processes import forked_cluster, programs, step_examples
 
 # 32 examples a step.
 _FLAGS = (
@@ -131,7 +131,7 @@ class ElasticTest(digit_runs.Runs):
         calm, elastic = (self.values(last, name) for name in ("calm", "elastic"))
         self.assertLess(trainer.difference(calm, elastic), 1e-5)
         with mock.patch.dict(os.environ, STEP_EXAMPLES=os.devnull):
-            replayed = programs.LaunchedCluster(
+            replayed = forked_cluster.ForkedCluster(
                 *(*_FLAGS, "--elastic=keep_batch", f"--num_batches={last}", _LOGGING),
                 f"--replay_membership={folder}/membership.jsonl",
                 f"--train_dir={self.directory}/replayed",
@@ -147,7 +147,7 @@ class ElasticTest(digit_runs.Runs):
         flags = ("--elastic", "--max_restarts=0", "--num_batches=600", *_FLAGS)
         values = []
         for name in ("whole", "lossy"):
-            cluster = programs.LaunchedCluster(
+            cluster = forked_cluster.ForkedCluster(
                 *(*flags, f"--train_dir={self.directory}/{name}"),
                 tasks="ps:1,worker:3",
                 data_dir=digit_runs.data_dir(),
@@ -163,7 +163,7 @@ class ElasticTest(digit_runs.Runs):
         trainer.assert_same_bits(*values)
 
     def test_asynchronous_towers_lose_the_step_of_a_lost_worker_only(self):
-        cluster = programs.LaunchedCluster(
+        cluster = forked_cluster.ForkedCluster(
             *("--model=tests.digit_runs:small_model", "--batch_size=8", "--elastic"),
             *(
                 "--variable_update=asynchronous",

@@ -8,7 +8,7 @@ from unittest import mock
 import tensorflow as tf
 
 from tests import digit_runs, in_process_cluster, trainer
-from tests.processes import programs, step_examples
+from tests.processes import forked_cluster, programs, step_examples
 
 _FLAGS = (
     *("--model=tests.digit_runs:small_model", "--num_warmup_batches=0"),
@@ -132,7 +132,7 @@ class ScaleLearningRateTest(digit_runs.Runs):
         self.assertLess(trainer.difference(calm, elastic), 1e-5)
         flags = (*_FLAGS, f"--train_dir={self.directory}/replayed")
         with mock.patch.dict(os.environ, STEP_EXAMPLES=os.devnull):
-            replayed = programs.LaunchedCluster(
+            replayed = forked_cluster.ForkedCluster(
                 *(*flags, f"--num_batches={last}"),
                 f"--replay_membership={self.directory}/elastic/membership.jsonl",
                 tasks="ps:1,worker:3",

@@ -11,7 +11,7 @@ import signal
 from absl.testing import parameterized
 
 from tests import digit_runs, in_process_cluster, trainer
-from tests.processes import programs
+from tests.processes import forked_cluster, programs
 
 _FLAGS = ("--model=tests.digit_runs:small_model", "--num_warmup_batches=0")
 _SAVING = (*_FLAGS, "--save_model_steps=10000", "--stop_grace_secs=120")
@@ -115,7 +115,7 @@ class StopAllTest(digit_runs.Runs, parameterized.TestCase):
 
     def test_a_local_cluster_whose_processes_all_get_it(self):
         directory = os.path.join(self.directory, "launched")
-        cluster = programs.LaunchedCluster(
+        cluster = forked_cluster.ForkedCluster(
             *(*_SAVING, "--num_batches=1000000", f"--train_dir={directory}"),
             tasks="ps:1,worker:1",
             data_dir=digit_runs.data_dir(),

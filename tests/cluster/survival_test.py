@@ -12,7 +12,7 @@ import time
 from unittest import mock
 
 from tests import digit_runs, in_process_cluster, trainer
-from tests.processes import manual_tasks, programs
+from tests.processes import forked_cluster, manual_tasks, programs
 from towers import train
 from towers.checkpoints import run_status
 from towers.evaluation import watch
@@ -166,7 +166,7 @@ class Disturbed(digit_runs.Runs):
         return ends_seen[1]
 
 
-def _wait_until_it_answers(cluster: programs.LaunchedCluster) -> None:
+def _wait_until_it_answers(cluster: forked_cluster.ForkedCluster) -> None:
     """Until each task that missed the killed controller has found the new one.
 
     A task that still misses it would print nothing new when the next one is frozen.
@@ -186,7 +186,7 @@ class OneGraphTest(Disturbed):
     def _launch_and_disturb(self, *flags: str) -> int:
         """Kills and freezes tasks that a launcher started; returns the last step."""
         directory = os.path.join(self.directory, "launched")
-        cluster = programs.LaunchedCluster(
+        cluster = forked_cluster.ForkedCluster(
             *(*_SAVING, *flags, "--num_batches=1000000", "--num_gpus=2"),
             f"--train_dir={directory}",
             tasks="ps:1,worker:2",

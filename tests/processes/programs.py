@@ -133,11 +133,15 @@ class LaunchedCluster(Program):
         until = time.monotonic() + PATIENCE
         while time.monotonic() < until:
             for pid in self._children():
-                words = _command(pid)
-                if {f"--job_name={job}", f"--task_index={index}"} <= set(words):
+                if self._is(pid, job, index):
                     return pid
             time.sleep(0.05)
         raise AssertionError(f"there is no {job} {index}")
+
+    def _is(self, pid: int, job: str, index: int) -> bool:
+        """Whether a process is a task."""
+        words = _command(pid)
+        return {f"--job_name={job}", f"--task_index={index}"} <= set(words)
 
     def _children(self) -> set[int]:
         """The launcher's children now; adds them to those seen so far."""
@@ -155,7 +159,7 @@ class LaunchedCluster(Program):
         """Process ids of the tasks that still run after so many seconds."""
         until = time.monotonic() + seconds
         while True:
-            left = [pid for pid in self._tasks if "towers.train" in _command(pid)]
+            left = [p for p in self._tasks if "towers.train" in str(_command(p))]
             if not left or time.monotonic() > until:
                 return left
             time.sleep(0.1)
