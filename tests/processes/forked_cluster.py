@@ -14,6 +14,7 @@ import sys
 import traceback
 import types
 from collections.abc import Callable, Mapping, Sequence
+from multiprocessing.process import BaseProcess
 from typing import Any, NoReturn
 from unittest import mock
 
@@ -37,23 +38,9 @@ class ForkedCluster(programs.LaunchedCluster):
             "CUDA_VISIBLE_DEVICES": "",
         }
         words = [f"--local_cluster={tasks}", "--device=cpu", *flags]
-        self._launcher = manual_tasks.Task(words, environment, program=_LAUNCH)
-        self.process = _Launcher(self._launcher.process)
-        self._tasks = set()
-
-    @property
-    def lines(self) -> list[str]:
-        return self._launcher.lines
-
-    @property
-    def times(self) -> list[float]:
-        return self._launcher.times
-
-    def line(self, pattern: str, seconds: float = programs.PATIENCE) -> str:
-        return self._launcher.line(pattern, seconds)
-
-    def rest(self, seconds: float = programs.PATIENCE) -> None:
-        self._launcher.rest(seconds)
+        process, printed = manual_tasks.fork(words, environment, program=_LAUNCH)
+        self.process, self._tasks = _Launcher(process), set()
+        programs.OutputLines.__init__(self, printed)
 
     def _is(self, pid: int, job: str, index: int) -> bool:
         return _name(pid) == f"{job} {index}"
@@ -62,7 +49,7 @@ class ForkedCluster(programs.LaunchedCluster):
 class _Launcher:
     """A forked process, with the names that `subprocess.Popen` has."""
 
-    def __init__(self, process: Any):
+    def __init__(self, process: BaseProcess):
         self._process, self.pid = process, process.pid
 
     def wait(self, seconds: float | None = None) -> int:

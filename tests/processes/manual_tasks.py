@@ -12,6 +12,8 @@ import signal
 import sys
 from collections.abc import Mapping
 from multiprocessing import connection
+from multiprocessing.process import BaseProcess
+from typing import TextIO
 
 from tests.processes import programs
 from tests.processes.known_peak import KNOWN_PEAK
@@ -46,14 +48,8 @@ class Task(programs.OutputLines):
         *,
         program: str = "",
     ):
-        ours, its = _FORKS.Pipe(duplex=False)
-        _FORKS.set_forkserver_preload([_PROGRAM])
-        # Not those of the server, which may be older.
-        whole = {**os.environ, **(environment or {})}
-        self.process = _FORKS.Process(target=_main, args=(its, program, flags, whole))
-        self.process.start()
-        its.close()
-        super().__init__(os.fdopen(os.dup(ours.fileno()), errors="replace"))
+        self.process, printed = fork(flags, environment, program=program)
+        super().__init__(printed)
 
     def end(self, seconds: float = _PATIENCE) -> int:
         """Waits for the end; returns the exit status.
@@ -65,6 +61,23 @@ class Task(programs.OutputLines):
         assert self.process.exitcode is not None, "it does not end"
         self.rest()
         return self.process.exitcode
+
+
+def fork(
+    flags: list[str],
+    environment: Mapping[str, str] | None = None,
+    *,
+    program: str = "",
+) -> tuple[BaseProcess, TextIO]:
+    """Starts the process of a `Task`; returns it, and what it prints."""
+    ours, its = _FORKS.Pipe(duplex=False)
+    _FORKS.set_forkserver_preload([_PROGRAM])
+    # Not those of the server, which may be older.
+    whole = {**os.environ, **(environment or {})}
+    process = _FORKS.Process(target=_main, args=(its, program, flags, whole))
+    process.start()
+    its.close()
+    return process, os.fdopen(os.dup(ours.fileno()), errors="replace")
 
 
 def _main(
