@@ -65,9 +65,10 @@ def python_files(deps, folders = [], others = None, table = "__init__"):
 def python_tests(options, folders = []):
     """Tests of each `*_test.py` of this folder, which may import the whole project.
 
-    A test that has a row in `options` is a target of its own.  The others run together,
-    some in each `tests_N`, since TensorFlow's import takes longer than most of them;
-    their own targets are run only when named.
+    Files without a row in `options` run together, some in each `tests_N`, since
+    TensorFlow's import takes longer than most of them.  A large file has the tag
+    `large`; such a file, and the target of a file that runs with others, is run only
+    when it is named.
 
     Args:
       options: test -> how it differs from the others, by `py_test`'s names.
@@ -90,7 +91,9 @@ def python_tests(options, folders = []):
     )
     tests = [file[:-len(".py")] for file in files]
     for test in tests:
-        _python_test(test, [test], **options.get(test, {"tags": ["manual"]}))
+        own = options.get(test, {"tags": ["manual"]})
+        tags = ["large", "manual"] if own.get("size") == "large" else []
+        _python_test(test, [test], **dict({"tags": tags}, **own))
     together = [test for test in tests if test not in options]
     for start in range(0, len(together), _RUN_TOGETHER):
         _python_test(

@@ -25,17 +25,20 @@ os.environ.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    words = "also run the files that BUILD files call large; alone, a file always runs"
+    words = "also run the files that BUILD files call large; a file that is named runs"
     parser.addoption("--large", action="store_true", help=words)
+    parser.addoption("--only_large", action="store_true", help="run those alone")
 
 
 def pytest_ignore_collect(
     collection_path: pathlib.Path, config: pytest.Config
 ) -> bool | None:
-    """Leaves out the large files, unless they are asked for."""
-    if config.getoption("large") or collection_path not in _large_files():
+    """Leaves out the large files, or the others, unless they are asked for."""
+    is_test = collection_path.name.endswith("_test.py")
+    if not is_test or config.getoption("large") or collection_path in _named(config):
         return None
-    return True if collection_path not in _named(config) else None
+    is_large = collection_path in _large_files()
+    return True if is_large != config.getoption("only_large") else None
 
 
 def _named(config: pytest.Config) -> set[pathlib.Path]:
@@ -49,9 +52,10 @@ def _large_files() -> set[pathlib.Path]:
     """The test files whose rows in BUILD files say that they are large."""
     large = set()
     for build in pathlib.Path(__file__).resolve().parent.rglob("BUILD"):
-        table = ast.literal_eval(ast.parse(build.read_text()).body[-1].value.args[0])
+        call = ast.parse(build.read_text()).body[-1].value
+        table = ast.literal_eval(call.args[0]) if call.func.id == "python_tests" else {}
         for test, options in table.items():
-            if "size" in options:
+            if options.get("size") == "large":
                 large.add(build.parent / f"{test}.py")
     return large
 
@@ -61,7 +65,7 @@ def pytest_terminal_summary(
 ) -> None:
     """Says how much was left out of the folders that were named."""
     inside = [f for f in _large_files() if _named(config) & {*f.parents}]
-    if inside and not config.getoption("large"):
+    if inside and not config.getoption("large") and not config.getoption("only_large"):
         terminalreporter.line(f"{len(inside)} large files left out; --large runs them")
 
 
