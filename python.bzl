@@ -1,4 +1,4 @@
-"""One Bazel target per Python file."""
+"""Bazel targets: one per Python file, and tests that run together."""
 
 _EVERYBODY = ["//visibility:public"]
 _RUN_TOGETHER = 8  # test files in one process

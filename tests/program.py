@@ -1,6 +1,6 @@
 """Runs the tests of some modules in one process, as Bazel does.
 
-python -m tests.program tests.gradients.reduction_test tests.gradients.clipping_test
+python -m tests.program tests.gradients.reduction_test tests.gradients.all_reduce_test
 """
 
 import importlib
