@@ -93,6 +93,13 @@ class EngineFlagsTest(parameterized.TestCase):
             ("--max_workers=2", "--", "--elastic=false"),
             "--max_workers needs --elastic among the flags of towers.train",
         ),
+        (("--max_workers=0", "--", "--elastic"), "--max_workers=0 is below 1"),
+        (("--max_restarts=-1",), "--max_restarts=-1 is below 0"),
+        (
+            ("--tasks=worker:x",),
+            "argument --tasks: 'worker:x' must say how many tasks of each job, 999 at "
+            "most, as in ps:1,worker:2 or worker:2",
+        ),
     )
     def test_what_is_refused(self, argv, words):
         status, printed = self.ended(*argv)

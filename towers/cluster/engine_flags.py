@@ -81,6 +81,10 @@ class EngineFlags(argparse.Namespace):
             if flag.lstrip("-").partition("=")[0] in _OF_PLACES:
                 words = "the engine places the tasks that --tasks names; leave it out"
                 return f"{flag}: {words}"
+        if self.max_restarts < 0:
+            return f"--max_restarts={self.max_restarts} is below 0"
+        if self.max_workers is not None and self.max_workers < 1:
+            return f"--max_workers={self.max_workers} is below 1"
         if self.max_workers and not self.elastic:
             return "--max_workers needs --elastic among the flags of towers.train"
         return ""
@@ -93,7 +97,7 @@ def parser(doc: str) -> argparse.ArgumentParser:
       doc: of the program; its first line is an example.
     """
     flags = argparse.ArgumentParser(description=doc.splitlines()[0])
-    flags.add_argument("--tasks", default="ps:1,worker:2", type=parse_tasks)
+    flags.add_argument("--tasks", default="ps:1,worker:2", type=_tasks)
     flags.add_argument("--max_restarts", type=int, help="of each task")
     flags.add_argument("--max_workers", type=int, help="of an elastic run")
     flags.add_argument("flags", nargs="*", help="of towers.train, after --")
@@ -113,3 +117,11 @@ def read(
     if fault := given.fault():
         flags.error(fault)
     return given
+
+
+def _tasks(text: str) -> dict[str, int]:
+    """`parse_tasks`, with errors whose words argparse prints."""
+    try:
+        return parse_tasks(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text!r} {error}") from None
