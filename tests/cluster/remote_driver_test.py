@@ -152,12 +152,14 @@ class RemoteDriverTest(parameterized.TestCase):
             tasks = self.all_tasks(driver)
             for task in tasks:
                 task.get()
-            tasks[_PS].end(0)  # of the attempt before
             tasks[_WORKER].leave()
             tasks[_WORKER] = _FakeTask(driver, _WORKER, host="other", port=99)
             for task in tasks:
                 self.assertIn("--worker_hosts=other:99", task.get()["flags"])
+            tasks[_PS].send(status=-9, attempt=1)  # of the process before
+            for task in reversed(tasks):
                 task.end(0)
+            self.assertEqual(tasks[_PS].get(), {"end": 0})  # not started once more
 
         self.assertEqual(self.run_driver(driver, act), 0)
 
