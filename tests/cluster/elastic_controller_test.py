@@ -12,7 +12,7 @@ from absl.testing import parameterized
 
 from flags import config
 from tests import fake_tasks
-from towers.cluster import elastic, messages
+from towers.cluster import controller, elastic, messages
 from towers.cluster.sessions import MembersChangedError
 from towers.layout.cluster_spec import Task
 
@@ -34,10 +34,15 @@ class ElasticControllerTest(parameterized.TestCase):
         def send(spec, note, *, seconds, to):
             self.notes.append((str(to), note.words))
 
+        def sleep(seconds):
+            self.now += seconds
+
+        clock = types.SimpleNamespace(monotonic=lambda: self.now, sleep=sleep)
         for where, name, value in (
             (messages, "send", send),
             (elastic.ElasticController, "_listen", lambda self: None),
-            (elastic, "time", types.SimpleNamespace(monotonic=lambda: self.now)),
+            (elastic, "time", clock),
+            (controller, "time", clock),
             (elastic, "threading", types.SimpleNamespace(Thread=_AtOnce)),
         ):
             patch = mock.patch.object(where, name, value)
@@ -107,6 +112,11 @@ class ElasticControllerTest(parameterized.TestCase):
         # Another process there is asked anew.
         self.beat(2, "2", **_FIT)
         self.assertEqual(self.sessions.change(), "worker 2 at w2:1 joins")
+
+    def test_one_that_does_not_fit_at_the_start_is_named_once(self):
+        self.tasks.differing[Task("worker", 1)] = {"flags": ["--model=lenet"]}
+        self._begin()  # asks again and again for a second
+        self.assertLen(self.notes, 1)
 
     def test_one_with_another_token_is_ended(self):
         self._begin()
@@ -186,7 +196,7 @@ class ElasticControllerTest(parameterized.TestCase):
         self.assertEqual(self.sessions.change(), "worker 1 at w1:1 joins")
 
     def test_one_that_is_lost_all_the_time_waits_unless_there_are_too_few(self):
-        self._begin(wait_secs=10**9)
+        self._begin(wait_secs=60)
         for _ in range(2):
             self.beat(0)
             self.beat(1)
@@ -196,7 +206,9 @@ class ElasticControllerTest(parameterized.TestCase):
             joined = self.go_on()
         self.assertEqual(joined, [0])
         self.assertIn("it may join again after 5 s", self.lines[-1])
+        began = self.now
         self.assertEqual(self.lose(0), [1])
+        self.assertLess(self.now, began + 1.0)
 
     def test_a_controller_that_was_cut_off_blames_nobody(self):
         self._begin()
