@@ -115,7 +115,9 @@ class ElasticControllerTest(parameterized.TestCase):
 
     def test_one_that_does_not_fit_at_the_start_is_named_once(self):
         self.tasks.differing[Task("worker", 1)] = {"flags": ["--model=lenet"]}
-        self._begin(most=3)  # waits a second for a third, and asks all again
+        self.tasks.silent = {Task("worker", 0): "frozen"}
+        with self.assertRaisesRegex(messages.ClusterError, "gave up"):
+            self._begin()  # asks both again and again for a second
         self.assertLen(self.notes, 1)
 
     def test_one_with_another_token_is_ended(self):
