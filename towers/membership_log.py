@@ -44,7 +44,8 @@ class MembershipLog:
             with open(path, encoding="utf-8") as file:
                 lines = file.read().splitlines()
         except (OSError, UnicodeDecodeError) as error:
-            words = f"cannot be read ({error})"
+            reason = error.strerror if isinstance(error, OSError) else error
+            words = f"cannot be read ({reason})"
             raise wrong_setting("replay_membership", path, words, _REMEDY) from error
         changes: list[tuple[int, Workers]] = []
         for number, line in enumerate(lines, 1):

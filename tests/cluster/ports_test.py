@@ -8,7 +8,7 @@ import threading
 import time
 from unittest import mock
 
-from absl.testing import absltest
+from absl.testing import parameterized
 
 from tests.processes.programs import PATIENCE
 from towers.cluster import ports
@@ -25,7 +25,7 @@ while True:
 """
 
 
-class PortsTest(absltest.TestCase):
+class PortsTest(parameterized.TestCase):
     def _task(self) -> tuple[subprocess.Popen, str]:
         task = subprocess.Popen(
             [sys.executable, "-c", _TASK], stdout=subprocess.PIPE, text=True
@@ -102,3 +102,12 @@ class PortsTest(absltest.TestCase):
                     self.assertFalse(self._breaks(lines, 0.5))
                     again.sendall(b"settings")
                 self.assertFalse(lines.broken())
+
+    @parameterized.parameters(
+        ("localhost", "is no host:port"),
+        ("localhost:http", "is no host:port"),
+        ("nobody.invalid:1", r"cannot be reached \([A-Z]"),
+    )
+    def test_a_controller_without_an_address(self, address, words):
+        with self.assertRaisesRegex(ValueError, f"join={address}: {words}"):
+            ports.own_address(address)

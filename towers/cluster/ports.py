@@ -13,6 +13,7 @@ import threading
 from collections.abc import Sequence
 
 from flags.problem import wrong_setting
+from towers.layout.cluster_spec import address_fault
 
 _CONNECT_SECONDS = 2.0
 _LOOK_SECONDS = 2.0  # between checks whether the connection is still needed
@@ -61,8 +62,10 @@ def own_address(other: str) -> str:
       other: host:port of that host.
 
     Raises:
-      ValueError: no route leads there.
+      ValueError: it is no address, or no route leads there.
     """
+    if fault := address_fault(other):
+        raise wrong_setting("join", other, fault)
     host, _, port = other.rpartition(":")
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
@@ -71,10 +74,9 @@ def own_address(other: str) -> str:
         with socket.socket(family, kind, protocol) as probe:
             probe.connect(address)  # sends nothing
             this_host = probe.getsockname()[0]
-    except (OSError, ValueError) as error:
-        raise wrong_setting(
-            "join", other, f"cannot be reached ({error})", "give host:port"
-        ) from None
+    except OSError as error:
+        words = f"cannot be reached ({error.strerror})"
+        raise wrong_setting("join", other, words) from None
     with socket.socket() as probe:
         probe.bind(("", 0))
         free = probe.getsockname()[1]

@@ -97,7 +97,11 @@ class ClusterSpec:
         seen = set()
         for job, addresses in self.jobs.items():
             for index, address in enumerate(addresses):
-                _check_address(Task(job, index), address)
+                if fault := address_fault(address):
+                    raise ValueError(
+                        f"{Task(job, index)} has the address {address[:80]!r}, which "
+                        f"{fault}"
+                    )
                 host, _, port = address.lower().rpartition(":")  # case does not matter
                 if (host, int(port)) in seen:
                     raise ValueError(f"{address} is the address of two tasks")
@@ -346,14 +350,13 @@ def _ordered(jobs: Mapping[str, Sequence[str]]) -> dict[str, tuple[str, ...]]:
     return {job: tuple(jobs[job]) for job in order if jobs.get(job)}
 
 
-def _check_address(task: Task, address: str) -> None:
+def address_fault(address: str) -> str:
+    """Why an address is not host:port, in words that follow it, or ""."""
     # TensorFlow looks names up as they are, and reads no other digits; Python looks up
     # none with an empty label, or with one of more than 63 characters.
     name = r"[\w-]{1,63}(?:\.[\w-]{1,63})*\.?"
     pattern = rf"(\[[0-9A-Fa-f:.%\w]+\]|{name}):(\d{{1,5}})"
     match = re.fullmatch(pattern, address, re.ASCII)
-    if not match or not 0 < int(match[2]) < 2**16:
-        letters = "" if address.isascii() else " in ASCII letters"
-        raise ValueError(
-            f"{task} has the address {address[:80]!r}, which is no host:port{letters}"
-        )
+    if match and 0 < int(match[2]) < 2**16:
+        return ""
+    return "is no host:port" + ("" if address.isascii() else " in ASCII letters")
