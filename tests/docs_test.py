@@ -28,7 +28,7 @@ _PAGES = sorted(
 # Flags of other programs that the pages name.
 _OTHERS = {
     *("all", "changed", "check", "dist", "help", "helpfull", "logdir", "only"),
-    *("flagfile", "tf_cnn_python"),
+    *("flagfile", "tf_cnn_python", "large", "only_large"),
     *("seconds", "picture", "slower", "slow_worker"),
     *("cases", "parts", "rounds", "systems", "images", "towers"),  # flags of benchmarks
     *("same_command", "resume", "out", "ends", "preprocessing", "spread"),
