@@ -309,6 +309,7 @@ class SnippetsTest(tf.test.TestCase):
             mock.patch.dict(os.environ, {"TFDS_DATA_DIR": folder}),
             contextlib.redirect_stdout(io.StringIO()) as lines,
         ):
+            sys.modules.pop(module, None)  # another test may have one of this name
             arguments = ["train", model, "--num_gpus=4", "--device=cpu", *flags]
             self.assertEqual(train.main(arguments), 0)
         return lines.getvalue()

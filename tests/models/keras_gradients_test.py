@@ -4,6 +4,7 @@ Keras's own networks where it has them, else a few of its layers.  What is compa
 the gradient of a random sum of the logits, by the norm of each variable's.
 """
 
+import contextlib
 import dataclasses
 import functools
 import re
@@ -181,6 +182,8 @@ def _variables(name):
     for layer in network.layers:  # as `_smooth` does in ours
         if isinstance(layer, keras.layers.Activation):
             layer.activation = keras.activations.softplus
+        elif isinstance(layer, keras.layers.ReLU) and name not in _ROUGH:
+            layer.call = keras.activations.softplus
     variables = []
     for layer in ordered:
         names = _WEIGHTS.get(type(layer).__name__, ())
@@ -244,16 +247,17 @@ def _errors(pairs):
     }
 
 
-# In Keras, the rectifiers of the first two are layers that cannot be replaced.  In
-# googlenet without kinks, pixels become so alike that rounding chooses the largest of
-# a pool.
-_ROUGH = ("vgg16", "mobilenet", "googlenet")
+# In Keras, the rectifiers of the first are in its convolutions.  In googlenet without
+# kinks, pixels become so alike that rounding chooses the largest of a pool.
+_ROUGH = ("vgg16", "googlenet")
 
 
 def _smooth(name):
     """Rectifiers without a kink, where rounding would take another derivative."""
-    rough = tf.nn.relu if name in _ROUGH else tf.nn.softplus
-    return mock.patch.object(tf.nn, "relu", rough)
+    if name in _ROUGH:
+        return contextlib.nullcontext()
+    smooth = dict.fromkeys(("relu", "relu6"), tf.nn.softplus)
+    return mock.patch.multiple(tf.nn, **smooth)
 
 
 class KerasGradientsTest(parameterized.TestCase):
