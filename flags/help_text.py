@@ -79,8 +79,15 @@ def _line(flag: field.Flag, width: int) -> str:
     short = re.split(r"[,;:(]", flag.text)[0].strip()
     if flag.default not in (None, (), "", False):
         short += f" (default: {flag.default})"
-    line = f"  {_typed(flag)}".ljust(_INDENT + 6) + short
-    return line if len(line) <= width else line[: width - 4].rpartition(" ")[0] + " ..."
+    indent = " " * (_INDENT + 6)
+    return textwrap.fill(
+        short,
+        max(width, len(indent) + 20),
+        initial_indent=f"  {_typed(flag)}".ljust(len(indent)),
+        subsequent_indent=indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
 
 
 def _typed(flag: field.Flag) -> str:

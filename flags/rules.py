@@ -115,9 +115,8 @@ _NO_FILES = ", which reads no files"
 _NO_GRADIENT = ", which computes no gradient"
 _NO_COMPUTATION = ", which computes nothing"
 _NOT_TRAINED = ", which trains nothing that could be evaluated"
-_NOTHING_SAVED = (
-    ", which saves nothing; `init_checkpoint` names the checkpoint to start from"
-)
+_NOTHING_SAVED = ", which saves nothing"
+_STARTS_ELSEWHERE = "; `init_checkpoint` names the checkpoint to start from"
 _NOT_IN_CONSTANTS = ", whose variables are shared by its tasks"
 _EVERY_TASK = ", which starts every task itself"
 _NO_STEPS = ", whose towers do not take common steps"
@@ -141,7 +140,8 @@ ROWS = (
     at_most_one("eval", *_TRAIN_NOTHING, *_EVAL_DURING_TRAINING),
     # The forward pass alone, and input alone.
     *(never("eval_at_end", alone, _NOT_TRAINED) for alone in _TRAIN_NOTHING),
-    *(never("train_dir", alone, _NOTHING_SAVED) for alone in _TRAIN_NOTHING),
+    never("train_dir", "forward_only", _NOTHING_SAVED + _STARTS_ELSEWHERE),
+    never("train_dir", "input_only", _NOTHING_SAVED),
     *(never("accumulate_steps", alone, _NO_GRADIENT) for alone in _TRAIN_NOTHING),
     *(never("check_mean", alone, _NO_GRADIENT) for alone in _TRAIN_NOTHING),
     *(never("pipeline_report", alone, _NO_GRADIENT) for alone in _TRAIN_NOTHING),

@@ -75,13 +75,17 @@ class DataFlags:
 
     data_name: str | None = field(
         None,
-        "the data set: a TFDS name; digits or shakespeare, which ship with the "
-        "project; a text file, or a folder with a text file for each split; synthetic; "
-        "or your own, as path/to/file.py:function or package.module:function",
+        "the data set: digits or shakespeare, which ship with the project; a TFDS "
+        "name; imagenet, cifar10 or cifar100, whose downloaded files are in "
+        "--data_dir; the path of a folder of images, ratings or texts, or of a text "
+        "file; synthetic; or your own, as path/to/file.py:function or "
+        "package.module:function",
         unset="the model's own",
     )
     data_dir: str | None = field(
-        None, "folder of prepared TFDS data sets", unset="TFDS's own folder"
+        None,
+        "folder of the data set's files, or of the data sets that TFDS prepares",
+        unset="TFDS's own folder",
     )
     train_split: str = field("train", "TFDS split, or slice of one, to train on")
     batch_size: int | None = field(

@@ -27,6 +27,7 @@ class HelpTextTest(parameterized.TestCase):
         self.assertLen(flags, 20)
         self.assertLessEqual(len(text.splitlines()), 54)
         self.assertIn("the model (default: lenet)", text)
+        self.assertIn("(default: parameter_server)", " ".join(text.split()))
 
     @parameterized.parameters(*config.KINDS)
     def test_commands_to_copy(self, kind):
