@@ -214,6 +214,16 @@ class MembershipTest(absltest.TestCase):
         training = trainer.Trainer(elastic=True).start()
         self.assertEqual(self._carried(training, members, reached=1), 2)
 
+    def test_a_step_is_reached_once_its_results_are_there(self):
+        """Otherwise it would be taken again after each loss, without end."""
+        plan, members = _membership(settings={"memory_copy_steps": 0})
+        members._sessions.change = lambda: ""
+        (hook,) = members.hooks(types.SimpleNamespace(plan=plan))
+        hook.next_due(4)
+        self.assertEqual(members.reached, 4)
+        hook.after_run(None, None)
+        self.assertEqual(members.reached, 5)
+
     def test_a_session_that_is_lost_while_values_are_loaded_leaves_no_state(self):
         """It has some of them, and initial values for the others."""
         flags = dict(device="cpu", num_gpus=1, batch_size=8, num_batches=1)
