@@ -12,6 +12,7 @@ FULL = "full"  # the group of all flags
 RULES = "rules"  # the page docs/flags.md
 
 _INDENT = 34  # the column in which descriptions begin
+_INDENT_OF_COMMON = 40  # the same for the common flags, of which one is longer
 
 
 def text(
@@ -68,26 +69,19 @@ def _common(
         if common := getattr(section, "common", ()):
             flags = {flag.name: flag for flag in field.flags_of(group, section)}
             lines += ["", f"{group.capitalize()}. {section.__doc__}"]
-            lines += [_line(flags[name], width) for name in common]
+            for name in common:
+                lines += _lines(flags[name], width)
     names = textwrap.wrap(", ".join([*groups, RULES]), max(width, 40) - 2)
     heading = "--help GROUP shows all flags of a group, --helpfull all there are:"
     return [*lines, "", heading, *(f"  {line}" for line in names)]
 
 
-def _line(flag: field.Flag, width: int) -> str:
+def _lines(flag: field.Flag, width: int) -> list[str]:
     """A flag, the start of its text, and its default if it has one."""
     short = re.split(r"[,;:(]", flag.text)[0].strip()
     if flag.default not in (None, (), "", False):
         short += f" (default: {flag.default})"
-    indent = " " * (_INDENT + 6)
-    return textwrap.fill(
-        short,
-        max(width, len(indent) + 20),
-        initial_indent=f"  {_typed(flag)}".ljust(len(indent)),
-        subsequent_indent=indent,
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
+    return _columns(_typed(flag), short, width, _INDENT_OF_COMMON)
 
 
 def _typed(flag: field.Flag) -> str:
@@ -121,17 +115,17 @@ def describe(
     return f"{flag.text} ({'; '.join(notes)})"
 
 
-def _columns(left: str, right: str, width: int) -> list[str]:
+def _columns(left: str, right: str, width: int, indent: int = _INDENT) -> list[str]:
     """Two columns; a left text that is too wide gets a line of its own."""
     lines = textwrap.wrap(
         right,
-        max(width, _INDENT + 20),
-        initial_indent=" " * _INDENT,
-        subsequent_indent=" " * _INDENT,
+        max(width, indent + 20),
+        initial_indent=" " * indent,
+        subsequent_indent=" " * indent,
         break_long_words=False,
         break_on_hyphens=False,
     )
     left = f"  {left}"
-    if len(left) + 2 > _INDENT:
+    if len(left) >= indent:
         return [left, *lines]
-    return [left.ljust(_INDENT) + lines[0].lstrip(), *lines[1:]]
+    return [left.ljust(indent) + lines[0].lstrip(), *lines[1:]]
