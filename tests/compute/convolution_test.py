@@ -1,6 +1,7 @@
 """Gradients of convolutions as matrix products: equal, and used where faster."""
 
 import collections
+import os
 from unittest import mock
 
 import numpy as np
@@ -34,7 +35,29 @@ CASES = {
     "square_large": ((1, 18, 4, 128), (3, 3, 128, 128), {}, 0, 0),
     "square_strided": ((3, 6, 4, 128), (3, 3, 128, 128), {"strides": 2}, 0, 0),
     "square_dilated": ((3, 7, 8, 128), (3, 3, 128, 128), {"dilations": 2}, 0, 0),
+    "square_of_64": ((3, 5, 4, 64), (3, 3, 64, 64), {}, 0, 0),
+    "square_of_64_large": ((1, 65, 4, 64), (3, 3, 64, 64), {}, 0, 0),
+    "square_of_63": ((1, 65, 4, 63), (3, 3, 63, 128), {}, 0, 0),
     "two_by_four": ((3, 5, 6, 128), (2, 4, 128, 128), {}, 8, 0),
+    "two_by_five": ((3, 5, 6, 128), (2, 5, 128, 128), {}, 10, 0),
+}
+
+# name -> the number of products of the gradient by the filters, in float32 with AVX2.
+WITH_AVX2 = {
+    "pointwise": 0,
+    "strided": 0,
+    "padded": 0,
+    "square": 9,
+    "square_valid": 9,
+    "square_narrow": 9,
+    "square_large": 9,
+    "square_strided": 0,
+    "square_dilated": 0,
+    "square_of_64": 0,
+    "square_of_64_large": 9,
+    "square_of_63": 0,
+    "two_by_four": 8,
+    "two_by_five": 0,
 }
 
 
@@ -73,7 +96,7 @@ class ConvolutionTest(parameterized.TestCase, tf.test.TestCase):
             *("cpu", tf.float32, "avx512f"),
             {"pointwise": (1, 0), "pointwise_large": (1, 0), "strided": (0, 0)},
         ),
-        ("cpu", tf.float32, "avx2", {"pointwise": (0, 0), "strided": (0, 0)}),
+        ("cpu", tf.float32, "sve", {"pointwise": (0, 0), "strided": (0, 0)}),
         ("cpu", tf.float16, "avx512f", {"pointwise": (0, 0), "strided": (0, 0)}),
         ("gpu", tf.bfloat16, "avx512_bf16", {"pointwise": (0, 0), "strided": (0, 0)}),
         ("gpu", tf.float32, "avx512f", {"pointwise": (0, 0), "strided": (0, 0)}),
@@ -83,6 +106,40 @@ class ConvolutionTest(parameterized.TestCase, tf.test.TestCase):
         for name, wanted in {"square": (0, 0), **others}.items():
             _, products = self._gradients(*CASES[name][:3], kind=kind, dtype=dtype)
             self.assertEqual(products, wanted)
+
+    @parameterized.parameters(*WITH_AVX2.items())
+    def test_float32_with_avx2(self, name, wanted):
+        self._processor("avx2")
+        actual, products = self._gradients(*CASES[name][:3], dtype=tf.float32)
+        self.assertEqual(products, (wanted, 0))
+        wide = {"kind": "gpu", "dtype": tf.float32}  # TensorFlow's own gradients
+        theirs, _ = self._gradients(*CASES[name][:3], **wide)
+        for value, exact in zip(actual, theirs):
+            arrays.assert_close(value, exact, rtol=1e-5, atol=1e-5 * abs(exact).max())
+
+    @parameterized.parameters("0", None)
+    def test_float32_with_avx2_but_without_onednn(self, value):
+        self._processor("avx2")
+        name = "TF_ENABLE_ONEDNN_OPTS"
+        rest = {key: text for key, text in os.environ.items() if key != name}
+        environment = rest if value is None else {**rest, name: value}
+        self.enter_context(mock.patch.dict(os.environ, environment, clear=True))
+        _, products = self._gradients(*CASES["square"][:3], dtype=tf.float32)
+        self.assertEqual(products, (0, 0))
+
+    def test_two_parts_of_the_input_are_in_memory_at_most(self):
+        self._processor("avx2")
+        with tf.Graph().as_default() as graph:
+            x, filters = tf.ones([2, 8, 8, 64]), tf.ones([3, 3, 64, 128])
+            with kernels.gradients(kind="cpu", dtype=tf.float32):
+                y = tf.nn.conv2d(x, filters, 1, "SAME")
+            tf.gradients(y, [filters])
+        parts = [op for op in graph.get_operations() if op.type == "StridedSlice"]
+        parts = [op for op in parts if op.inputs[0].shape.rank == 4]
+        # The numbers that say what is cut out are constants that wait.
+        begins = [op.inputs[1].op for op in parts]
+        before = [[i.type for i in begin.control_inputs] for begin in begins]
+        self.assertEqual(before, [[], [], *[["MatMul"]] * 7])
 
     def test_groups(self):
         _, products = self._gradients((2, 5, 4, 6), (1, 1, 3, 8), {}, dtype=tf.float32)

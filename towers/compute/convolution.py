@@ -17,6 +17,7 @@ bfloat16).
 """
 
 import itertools
+import os
 from collections.abc import Iterator
 
 import tensorflow as tf
@@ -56,18 +57,36 @@ def _filters_by_products(op: tf.Operation) -> bool:
     little faster, for 2 % more memory.  Pointwise in bfloat16: 2 to 3 times with AMX;
     without AMX up to 1.8 times on small images, and 1.1 to 1.5 times with strides.
     Without AMX also with larger filters: 1.2 to 1.9 times, if they have enough columns
-    for two threads.
+    for two threads.  In float32 without AVX-512 with larger filters: 1.1 to 2.5 times.
     """
     if not _is_plain(op):
         return False
     x, filters = op.inputs
     pointwise, strided = _is_pointwise(op), _is_strided(op)
     if x.dtype == tf.float32:
-        return pointwise and not strided and processor.has("avx512f")
+        if processor.has("avx512f"):
+            return pointwise and not strided
+        return not strided and _is_slow_without_avx512(op)
     if processor.has("amx_bf16") or strided:
         return pointwise
-    dense = set(op.get_attr("dilations")) == {1} and min(filters.shape[2:]) >= 128
+    dense = _is_dense(op) and min(filters.shape[2:]) >= 128
     return _largest_side(op) <= 17 and (pointwise or dense)
+
+
+def _is_slow_without_avx512(op: tf.Operation) -> bool:
+    """Whether oneDNN's kernel for float32 filters is slower than products, with AVX2.
+
+    Measured with filters of 2 x 2, 3 x 3, 1 x 3 and 1 x 7.  Products are no faster with
+    64 channels on both sides on images of up to 56 pixels, and slower with 16 channels
+    and with filters of 5 x 5.
+    """
+    with_onednn = os.environ.get("TF_ENABLE_ONEDNN_OPTS") == "1"
+    if not with_onednn or not processor.has("avx2") or not _is_dense(op):
+        return False
+    height, width, *channels = op.inputs[1].shape.as_list()
+    several = 1 < height * width <= 9
+    many = max(channels) > 64 or _largest_side(op) > 64
+    return several and min(channels) >= 64 and many
 
 
 def _input_by_product(op: tf.Operation) -> bool:
@@ -100,6 +119,10 @@ def _is_pointwise(op: tf.Operation) -> bool:
     return op.inputs[1].shape[:2] == [1, 1] and op.inputs[0].shape[1:3] == image
 
 
+def _is_dense(op: tf.Operation) -> bool:
+    return set(op.get_attr("dilations")) == {1}
+
+
 def _is_strided(op: tf.Operation) -> bool:
     return _strides(op) != [1, 1]
 
@@ -121,16 +144,22 @@ def _filter_products(op: tf.Operation, dy: tf.Tensor) -> tf.Tensor:
     """The gradient of the filters: a product for each position in the filter."""
     *_, channels, filters = size = op.inputs[1].shape
     dy_rows = tf.reshape(dy, [-1, filters])
-    products = []
-    for x in _met(op):
+    products: list[tf.Tensor] = []
+    for x in _met(op, products):
         x_rows = tf.reshape(x, [-1, channels])
         products.append(tf.matmul(x_rows, dy_rows, transpose_a=True))
     whole = tf.stack(products) if len(products) > 1 else products[0]
     return tf.reshape(whole, size)
 
 
-def _met(op: tf.Operation) -> Iterator[tf.Tensor]:
-    """The part of the input under each filter position, row by row."""
+def _met(op: tf.Operation, products: list[tf.Tensor]) -> Iterator[tf.Tensor]:
+    """The part of the input under each filter position, row by row.
+
+    Args:
+      op: the convolution.
+      products: those of the parts before.  A part is cut out only after the product of
+        the last but one, so that no more than two are in memory.
+    """
     x, filters = op.inputs
     height, width = _image(op)
     window, channels = filters.shape[:2], filters.shape[2]
@@ -145,7 +174,9 @@ def _met(op: tf.Operation) -> Iterator[tf.Tensor]:
         sides = [[(length - 1) // 2, length // 2] for length in window]
         x = tf.pad(x, [[0, 0], *sides, [0, 0]])
     for i, j in itertools.product(*map(range, window)):
-        yield x[:, i : i + height, j : j + width]
+        with tf.control_dependencies(products[-2:-1]):
+            part = x[:, i : i + height, j : j + width]
+        yield part
 
 
 def _input_product(op: tf.Operation, dy: tf.Tensor) -> tf.Tensor:
