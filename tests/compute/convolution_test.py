@@ -127,6 +127,19 @@ class ConvolutionTest(parameterized.TestCase, tf.test.TestCase):
         _, products = self._gradients(*CASES["square"][:3], dtype=tf.float32)
         self.assertEqual(products, (0, 0))
 
+    @parameterized.parameters((1, 6), (2, 3), (3, 2), (5, 2), (6, 1), (100, 1))
+    def test_parts_of_the_batch_are_added(self, images, parts):
+        self._processor("avx2")
+        x, filters = (6, 5, 4, 64), (3, 3, 64, 128)
+        wide = {"kind": "gpu", "dtype": tf.float32}  # TensorFlow's own gradients
+        theirs, _ = self._gradients(x, filters, {}, **wide)
+        size = images * 5 * 4 * 64 * 4
+        with mock.patch.object(convolution, "_PART_BYTES", size):
+            actual, products = self._gradients(x, filters, {}, dtype=tf.float32)
+        self.assertEqual(products, (9 * parts, 0))
+        for value, exact in zip(actual, theirs):
+            arrays.assert_close(value, exact, rtol=1e-5, atol=1e-5 * abs(exact).max())
+
     def test_two_parts_of_the_input_are_in_memory_at_most(self):
         self._processor("avx2")
         with tf.Graph().as_default() as graph:

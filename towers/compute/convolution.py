@@ -26,6 +26,9 @@ from towers.layout import processor
 
 GRADIENT = "TowersConv2D"
 
+# Of the input: what is cut into parts of the batch for products.
+_PART_BYTES = 2**24
+
 _OPTIONS = ("strides", "padding", "explicit_paddings", "data_format", "dilations")
 
 
@@ -141,26 +144,63 @@ def _largest_side(op: tf.Operation) -> int:
 
 
 def _filter_products(op: tf.Operation, dy: tf.Tensor) -> tf.Tensor:
-    """The gradient of the filters: a product for each position in the filter."""
+    """The gradient of the filters: a product for each position in the filter.
+
+    Parts of the batch come one after another and are added, as parts of the input are
+    copied for the products.
+    """
+    count = _parts_of_batch(op)
+    if count == 1:
+        return _products_of_part(op, op.inputs[0], dy)
+    total: tf.Tensor | None = None
+    for x, dy_part in zip(tf.split(op.inputs[0], count), tf.split(dy, count)):
+        with tf.control_dependencies([] if total is None else [total]):
+            x = tf.identity(x)
+        by_filters = _products_of_part(op, x, dy_part)
+        total = by_filters if total is None else total + by_filters
+    return total
+
+
+def _parts_of_batch(op: tf.Operation) -> int:
+    """How many equal parts of a batch have at most `_PART_BYTES` each, if they can."""
+    x, filters = op.inputs
+    if filters.shape[:2] == [1, 1] or not x.shape.is_fully_defined():
+        return 1
+    batch, size = x.shape[0], x.shape.num_elements() * x.dtype.size
+    divisors = (n for n in range(1, batch) if batch % n == 0)
+    return next((n for n in divisors if size <= n * _PART_BYTES), batch)
+
+
+def _products_of_part(op: tf.Operation, x: tf.Tensor, dy: tf.Tensor) -> tf.Tensor:
+    """The gradient of the filters by some images of the batch.
+
+    Args:
+      op: the convolution.
+      x: the images.
+      dy: the gradient of their outputs.
+    """
     *_, channels, filters = size = op.inputs[1].shape
     dy_rows = tf.reshape(dy, [-1, filters])
     products: list[tf.Tensor] = []
-    for x in _met(op, products):
-        x_rows = tf.reshape(x, [-1, channels])
+    for x_met in _met(op, x, products):
+        x_rows = tf.reshape(x_met, [-1, channels])
         products.append(tf.matmul(x_rows, dy_rows, transpose_a=True))
     whole = tf.stack(products) if len(products) > 1 else products[0]
     return tf.reshape(whole, size)
 
 
-def _met(op: tf.Operation, products: list[tf.Tensor]) -> Iterator[tf.Tensor]:
-    """The part of the input under each filter position, row by row.
+def _met(
+    op: tf.Operation, x: tf.Tensor, products: list[tf.Tensor]
+) -> Iterator[tf.Tensor]:
+    """What is under each filter position, row by row.
 
     Args:
       op: the convolution.
-      products: those of the parts before.  A part is cut out only after the product of
-        the last but one, so that no more than two are in memory.
+      x: the images.
+      products: those of the positions before.  The next is cut out only after the
+        product of the last but one, so that no more than two are in memory.
     """
-    x, filters = op.inputs
+    filters = op.inputs[1]
     height, width = _image(op)
     window, channels = filters.shape[:2], filters.shape[2]
     if window == [1, 1]:
