@@ -127,10 +127,13 @@ class ConvolutionTest(parameterized.TestCase, tf.test.TestCase):
         _, products = self._gradients(*CASES["square"][:3], dtype=tf.float32)
         self.assertEqual(products, (0, 0))
 
-    @parameterized.parameters((1, 6), (2, 3), (3, 2), (5, 2), (6, 1), (100, 1))
-    def test_parts_of_the_batch_are_added(self, images, parts):
+    @parameterized.parameters(
+        *((6, 1, 6), (6, 2, 3), (6, 3, 2), (6, 5, 2), (6, 6, 1), (6, 100, 1)),
+        *((18, 1, 6), (11, 1, 1)),
+    )
+    def test_parts_of_the_batch_are_added(self, batch, images, parts):
         self._processor("avx2")
-        x, filters = (6, 5, 4, 64), (3, 3, 64, 128)
+        x, filters = (batch, 5, 4, 64), (3, 3, 64, 128)
         wide = {"kind": "gpu", "dtype": tf.float32}  # TensorFlow's own gradients
         theirs, _ = self._gradients(x, filters, {}, **wide)
         size = images * 5 * 4 * 64 * 4

@@ -26,8 +26,10 @@ from towers.layout import processor
 
 GRADIENT = "TowersConv2D"
 
-# Of the input: what is cut into parts of the batch for products.
+# For products, larger inputs are cut into parts of the batch, up to so many: each part
+# adds a product for each position in the filter to the graph.
 _PART_BYTES = 2**24
+_MOST_PARTS = 8
 
 _OPTIONS = ("strides", "padding", "explicit_paddings", "data_format", "dilations")
 
@@ -162,13 +164,13 @@ def _filter_products(op: tf.Operation, dy: tf.Tensor) -> tf.Tensor:
 
 
 def _parts_of_batch(op: tf.Operation) -> int:
-    """How many equal parts of a batch have at most `_PART_BYTES` each, if they can."""
+    """How many equal parts of a batch have `_PART_BYTES` each or less, or the most."""
     x, filters = op.inputs
     if filters.shape[:2] == [1, 1] or not x.shape.is_fully_defined():
         return 1
     batch, size = x.shape[0], x.shape.num_elements() * x.dtype.size
-    divisors = (n for n in range(1, batch) if batch % n == 0)
-    return next((n for n in divisors if size <= n * _PART_BYTES), batch)
+    divisors = [n for n in range(1, _MOST_PARTS + 1) if batch % n == 0]
+    return next((n for n in divisors if size <= n * _PART_BYTES), divisors[-1])
 
 
 def _products_of_part(op: tf.Operation, x: tf.Tensor, dy: tf.Tensor) -> tf.Tensor:
