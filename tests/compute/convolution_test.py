@@ -60,6 +60,8 @@ WITH_AVX2 = {
     "two_by_five": 0,
 }
 
+_COPIES = ("Pad", "StridedSlice")
+
 
 class ConvolutionTest(parameterized.TestCase, tf.test.TestCase):
     @parameterized.named_parameters((name, *case) for name, case in CASES.items())
@@ -157,6 +159,25 @@ class ConvolutionTest(parameterized.TestCase, tf.test.TestCase):
         before = [[i.type for i in begin.control_inputs] for begin in begins]
         self.assertEqual(before, [[], [], *[["MatMul"]] * 7])
 
+    @parameterized.parameters(
+        (tf.float32, "avx2", (3, 3, 64, 128), 1), (tf.bfloat16, "", (1, 1, 64, 8), 2)
+    )
+    def test_the_forward_pass_copies_no_input(self, dtype, known, size, strides):
+        self._processor(known)
+        with tf.Graph().as_default() as graph:
+            x, filters = tf.ones([6, 8, 8, 64], dtype), tf.ones(size, dtype)
+            with kernels.gradients(kind="cpu", dtype=dtype):
+                y = tf.nn.conv2d(x, filters, strides, "SAME")
+            dy = tf.ones_like(y)
+            for part_bytes in (2**24, 2**13):
+                with mock.patch.object(convolution, "_PART_BYTES", part_bytes):
+                    tf.gradients(y, [filters], dy)
+        copies = [op for op in graph.get_operations() if op.type in _COPIES]
+        copies = [op for op in copies if op.inputs[0].shape.rank >= 4]
+        self.assertNotEmpty(copies)
+        for copy in copies:
+            self.assertIn(dy.op, _ancestors(copy))
+
     def test_groups(self):
         _, products = self._gradients((2, 5, 4, 6), (1, 1, 3, 8), {}, dtype=tf.float32)
         self.assertEqual(products, (0, 0))
@@ -210,6 +231,17 @@ class ConvolutionTest(parameterized.TestCase, tf.test.TestCase):
         )
         self.assertEqual(by_kernels, tuple(int(not number) for number in products))
         return values, products
+
+
+def _ancestors(op):
+    """All operations that run before `op`."""
+    reached, queue = set(), [op]
+    while queue:
+        op = queue.pop()
+        before = [tensor.op for tensor in op.inputs] + list(op.control_inputs)
+        queue += [each for each in before if each not in reached]
+        reached.update(before)
+    return reached
 
 
 def _uniform(random, shape, dtype):

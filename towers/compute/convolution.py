@@ -148,15 +148,14 @@ def _largest_side(op: tf.Operation) -> int:
 def _filter_products(op: tf.Operation, dy: tf.Tensor) -> tf.Tensor:
     """The gradient of the filters: a product for each position in the filter.
 
-    Parts of the batch come one after another and are added, as parts of the input are
-    copied for the products.
+    Parts of the input are copied for the products.  So parts of the batch come one
+    after another and are added, and the first waits for the backward pass: else the
+    forward pass would copy them, and all layers' copies would be in memory.
     """
-    count = _parts_of_batch(op)
-    if count == 1:
-        return _products_of_part(op, op.inputs[0], dy)
     total: tf.Tensor | None = None
+    count = _parts_of_batch(op)
     for x, dy_part in zip(tf.split(op.inputs[0], count), tf.split(dy, count)):
-        with tf.control_dependencies([] if total is None else [total]):
+        with tf.control_dependencies([dy if total is None else total]):
             x = tf.identity(x)
         by_filters = _products_of_part(op, x, dy_part)
         total = by_filters if total is None else total + by_filters
