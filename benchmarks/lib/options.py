@@ -73,6 +73,16 @@ def program(text: str) -> str:
     return text
 
 
+def tf_cnn_scripts(text: str) -> str:
+    """The folder of tf_cnn_benchmarks.py, from it or a checkout that it is part of."""
+    for folder in (text, os.path.join(text, "scripts", "tf_cnn_benchmarks")):
+        if os.path.isfile(os.path.join(folder, "tf_cnn_benchmarks.py")):
+            return os.path.abspath(folder)
+    raise argparse.ArgumentTypeError(
+        f"no tf_cnn_benchmarks.py in {text!r}; give a checkout of tensorflow/benchmarks"
+    )
+
+
 def writable(text: str) -> str:
     """The path, or prefix of paths, of files to write; its folder must exist."""
     folder = os.path.dirname(text) or "."
@@ -109,9 +119,9 @@ def add_places(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--tf_cnn_benchmarks",
-        default="",
+        type=tf_cnn_scripts,
         metavar="PATH",
-        help="scripts/tf_cnn_benchmarks of a checkout of tensorflow/benchmarks",
+        help="a checkout of tensorflow/benchmarks, or its scripts/tf_cnn_benchmarks",
     )
     parser.add_argument(
         "--tf_cnn_python",
@@ -122,10 +132,9 @@ def add_places(parser: argparse.ArgumentParser) -> None:
 
 def places_of(options: argparse.Namespace, torch_python: str | None = None) -> Places:
     """Where the systems are, from the flags of `add_places`."""
-    scripts = options.tf_cnn_benchmarks
     return Places(
         python=options.python,
         torch_python=torch_python or options.python,
-        tf_cnn_benchmarks=os.path.abspath(scripts) if scripts else "",
+        tf_cnn_benchmarks=options.tf_cnn_benchmarks or "",
         tf_cnn_python=options.tf_cnn_python or options.python,
     )

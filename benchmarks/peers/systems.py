@@ -9,7 +9,6 @@ function and one row.
 """
 
 import dataclasses
-import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -230,11 +229,8 @@ def missing(name: str, places: Places, versions: Mapping[str, str]) -> str:
       versions: of the packages that its interpreter has.
     """
     row = SYSTEMS[name]
-    if row.python == "tf_cnn_python":
-        if not places.tf_cnn_benchmarks:
-            return "give --tf_cnn_benchmarks, the path of a checkout"
-        if not os.path.isfile(f"{places.tf_cnn_benchmarks}/tf_cnn_benchmarks.py"):
-            return f"no tf_cnn_benchmarks.py in {places.tf_cnn_benchmarks}"
+    if row.python == "tf_cnn_python" and not places.tf_cnn_benchmarks:
+        return "give --tf_cnn_benchmarks, the path of a checkout"
     return lacking(getattr(places, row.python), row.needs, versions)
 
 

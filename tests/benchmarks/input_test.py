@@ -25,6 +25,7 @@ class InputTest(parameterized.TestCase):
     @parameterized.parameters(("training", "true"), ("evaluation", "false"))
     def test_commands(self, kind, augment):
         there = self.create_tempdir().full_path
+        self.create_tempfile(os.path.join(there, "tf_cnn_benchmarks.py"))
         parsed, _ = _parse(f"--tf_cnn_benchmarks={there}", "--data=/d")
         every = input_benchmark.commands(parsed, options.places_of(parsed), kind)
         self.assertEqual(list(every), list(input_benchmark.SYSTEMS))

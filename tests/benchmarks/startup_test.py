@@ -80,13 +80,15 @@ class StartupTest(absltest.TestCase):
             lines = [(4.0, startup.BUILDS), (4.0 + took, startup.WARM)]
             return process.Finished(0, lines, 20.0)
 
+        checkout = self.create_tempdir()
+        checkout.create_file("tf_cnn_benchmarks.py")
         flags = ["--parts", "models", "--models", *seconds, "--rounds=2"]
         with (
             mock.patch.object(process, "run", run),
             mock.patch.object(startup, "missing", return_value=""),
             mock.patch.object(machine, "versions", return_value={}),
         ):
-            status, said = _main(*flags, "--tf_cnn_benchmarks=there")
+            status, said = _main(*flags, f"--tf_cnn_benchmarks={checkout.full_path}")
         self.assertEqual(status, 0)
         self.assertRegex(said, r"\ninception4 +6\.00 .* 12\.0 .* 0\.500 \[")
         self.assertRegex(said, r"\nresnet152 +9\.00 .* 10\.0 .* 0\.900 \[")

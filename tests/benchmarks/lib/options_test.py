@@ -98,17 +98,23 @@ class OptionsTest(parameterized.TestCase):
         self.assertEqual(pythons, {sys.executable})
 
     def test_interpreters_of_their_own(self):
-        options_read = _parsed(
-            "--python=sh", "--tf_cnn_benchmarks=x", "--tf_cnn_python=true"
-        )
+        options_read = _parsed("--python=sh", "--tf_cnn_python=true")
         where = options.places_of(options_read, "/c")
-        self.assertEqual(where.tf_cnn_benchmarks, os.path.abspath("x"))
         self.assertEqual(
             (where.python, where.torch_python, where.tf_cnn_python),
             ("sh", "/c", "true"),
         )
 
+    def test_the_checkout_or_its_folder_of_scripts(self):
+        checkout = self.create_tempdir()
+        scripts = checkout.mkdir("scripts/tf_cnn_benchmarks")
+        scripts.create_file("tf_cnn_benchmarks.py")
+        for path in (checkout.full_path, os.path.relpath(scripts.full_path)):
+            where = options.places_of(_parsed(f"--tf_cnn_benchmarks={path}"))
+            self.assertEqual(where.tf_cnn_benchmarks, scripts.full_path)
+
     @parameterized.parameters(
+        ("--tf_cnn_benchmarks=/no/such", "no tf_cnn_benchmarks.py in '/no/such'"),
         ("--rounds=0", "0 is not at least 1"),
         ("--rounds=x", "'x' is not a whole number"),
         ("--warmup=-1", "-1 is not at least 0"),
@@ -145,7 +151,11 @@ class OptionsTest(parameterized.TestCase):
     @parameterized.parameters(*_of_the_docs())
     def test_commands_of_the_docs_are_legal(self, command):
         """A flag that is not there is all that is wrong with them."""
-        name, *flags = command.replace(" a.jpg", f" {__file__}").split()
+        checkout = self.create_tempdir()
+        checkout.create_file("tf_cnn_benchmarks.py")
+        command = command.replace(" a.jpg", f" {__file__}")
+        command = command.replace("=PATH", f"={checkout.full_path}")
+        name, *flags = command.split()
         main = importlib.import_module(f"benchmarks.{name}").main
         said = io.StringIO()
         with contextlib.redirect_stderr(said), self.assertRaises(SystemExit):

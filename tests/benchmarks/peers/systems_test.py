@@ -137,10 +137,10 @@ class SystemsTest(parameterized.TestCase):
 
     def test_missing_checkout(self):
         versions = {"tensorflow": "2", "tf-keras": "2"}
-        folder = self.create_tempdir()
-        here = Places("python", "python", folder.full_path, "python")
-        folder.create_file("tf_cnn_benchmarks.py")
+        nowhere = Places("python", "python", "", "python")
         for name in ("tf_cnn_benchmarks", "tf_cnn_benchmarks_onednn"):
-            self.assertIn("/checkout", systems.missing(name, PLACES, versions))
-            self.assertEqual(systems.missing(name, here, versions), "")
-            self.assertIn("tf-keras", systems.missing(name, here, {}))
+            self.assertIn(
+                "--tf_cnn_benchmarks", systems.missing(name, nowhere, versions)
+            )
+            self.assertEqual(systems.missing(name, PLACES, versions), "")
+            self.assertIn("tf-keras", systems.missing(name, PLACES, {}))
