@@ -9,9 +9,7 @@ The flags are those of benchmark_cnn.py and tf_cnn_benchmarks.py at commit 8fb79
 
 from collections.abc import Mapping
 
-_GRAPH_OPTIMIZERS = (
-    "TensorFlow's graph optimizers are set to what is fastest; leave it out"
-)
+_GRAPH_OPTIMIZERS = "TensorFlow's graph optimizers are always off; leave it out"
 _NO_TENSORRT = "TensorFlow has been built without TensorRT since 2.18; leave it out"
 _OF_OPENMP = "is for OpenMP, which TensorFlow does not use; see --num_intra_threads"
 _OF_TIMESTAMPS = "is for --timestamped_allocator; leave it out"

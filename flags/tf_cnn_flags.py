@@ -74,6 +74,7 @@ _PERIOD = "the same flag, with the epochs of whole steps"
 _MKL = "with --mkl"
 _ALL_TFDATA = "input comes from tf.data, and batches are prefetched"
 _ALLOCATOR = "it is about speed and memory of transports that TensorFlow 2 lacks"
+_GRAPH_OPTIMIZERS = "TensorFlow's graph optimizers are always off"
 
 FLAGS: Mapping[str, Row] = {
     # Taken as they are.
@@ -202,7 +203,7 @@ FLAGS: Mapping[str, Row] = {
         use_datasets=_ALL_TFDATA,
         datasets_use_prefetch=_ALL_TFDATA,
         use_tf_layers="there is one set of layers, on tf.nn",
-        enable_optimizations="TensorFlow's graph optimizers are set to what is fastest",
+        enable_optimizations=_GRAPH_OPTIMIZERS,
     ),
     **_no_effect(
         int,
@@ -222,11 +223,9 @@ FLAGS: Mapping[str, Row] = {
         int,
         1,
         multi_device_iterator_max_buffer_size=_ALL_TFDATA,
-        allreduce_merge_scope="it is about TensorFlow's graph optimizers",
+        allreduce_merge_scope=_GRAPH_OPTIMIZERS,
     ),
-    **_no_effect(
-        str, "", rewriter_config="graph optimizers are set to what is fastest"
-    ),
+    **_no_effect(str, "", rewriter_config=_GRAPH_OPTIMIZERS),
     **_no_effect(str, "dgx1", network_topology="towers of a host are a group"),
     # Refused.
     **_refused(bool, collect_eval_results_async=False, fp16_vars=False),
