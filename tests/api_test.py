@@ -9,6 +9,8 @@ import os
 import pathlib
 import re
 import signal
+import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -58,6 +60,50 @@ def _net(**inputs):
 def _fit(data, **settings):
     settings = {"num_warmup_batches": 0, "device": "cpu", **settings}
     return towers.fit(_net(), data, **settings)
+
+
+# A user's file.  On several cores one tower has more threads inside operations, and
+# with AVX-512 these determine how some are rounded.
+_USER_FILE = """
+import sys
+import numpy as np
+import tensorflow as tf
+import towers
+from models import Inputs, Model, Recipe, Schedule
+from towers.data import from_arrays
+
+def join(x, nn):
+    hidden = nn.conv(x["image"], 4, 3, activation=tf.nn.tanh)
+    return tf.concat([nn.flatten(hidden), x["table"]], 1)
+
+def net():
+    return Model(
+        name="own",
+        blocks=(("join", join), ("value", lambda x, nn: nn.dense(x, 1)[:, 0])),
+        inputs=Inputs(
+            features={"image": tf.TensorSpec([8, 8, 1]), "table": tf.TensorSpec([5])},
+            labels=tf.TensorSpec([]),
+        ),
+        loss=lambda outputs, target: tf.square(outputs - target),
+        metrics=lambda outputs, target: {"error": tf.abs(outputs - target)},
+        recipe=Recipe(batch_size=32, schedule=Schedule(rates=(0.003,)), num_epochs=3),
+    )
+
+def data(split):
+    random = np.random.default_rng(1)
+    image = random.random((300, 8, 8, 1), np.float32)
+    table = random.standard_normal((300, 5)).astype(np.float32)
+    target = image.mean((1, 2, 3)) + table @ np.arange(5, dtype=np.float32)
+    weights = random.random(300).astype(np.float32) * 0.02
+    features = {"image": image, "table": table}
+    return from_arrays(features, target.astype(np.float32), weights=weights)
+
+if __name__ == "__main__":
+    for folder, count in zip(sys.argv[1:], (1, 4)):
+        settings = {"num_warmup_batches": 0, "device": "cpu", "train_dir": folder}
+        settings |= {"num_gpus": count, "batch_size": 32 // count}
+        towers.fit(net(), data("train"), **settings)
+"""
 
 
 def _saved(folder):
@@ -261,6 +307,21 @@ class CallsTest(parameterized.TestCase):
         self.assertEqual(counts[1], counts[-1])
         # TensorFlow's own caches grow at the first calls.
         self.assertLess(held[-1] - held[5], 6 * 50_000)
+
+    def test_calls_give_the_bits_of_commands_whatever_ran_before(self):
+        alone, called, trained = (self.create_tempdir().full_path for _ in range(3))
+        file = self.create_tempfile("user_file.py", _USER_FILE).full_path
+        flags = [f"--model={file}:net", f"--data_name={file}:data", "--num_gpus=4"]
+        flags += ["--batch_size=8", "--num_warmup_batches=0", "--device=cpu"]
+        train = ["-m", "towers.train", *flags, f"--train_dir={trained}"]
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+        for arguments in (train, [file, alone, called]):
+            command = [sys.executable, *arguments]
+            subprocess.run(command, check=True, capture_output=True, env=environment)
+        expected, saved = _saved(trained), _saved(called)
+        self.assertSameElements(expected, saved)
+        for name, value in expected.items():
+            np.testing.assert_array_equal(saved[name], value, name)
 
 
 def _allocated_bytes():

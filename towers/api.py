@@ -156,6 +156,9 @@ def _plan(
     Raises:
       ValueError: it cannot be made; the sentences name settings as Python has them.
     """
+    # Each session has threads of its own.  Otherwise those of the first in the process
+    # would be for all, and calls that follow would differ by rounding from a command.
+    os.environ.setdefault("TF_OVERRIDE_GLOBAL_THREADPOOL", "1")
     wanted = "the result of a function of towers.data, such as from_arrays, or a name"
     _check_kind("model", model, Model | str, "a models.Model, or a name")
     _check_kind("data", data, Examples | str | None, wanted)
