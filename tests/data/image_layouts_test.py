@@ -127,6 +127,7 @@ class ImageLayoutsTest(ImageFoldersTestCase):
                 "holds cifar10's batches, and not",
             ),
             (shards, "cifar10", "holds TFRecords of train and validation, and not"),
+            (str(self.root / "tfds"), "imagenet", "write imagenet2012 as data_name"),
             (classes, "imagenet", "the class .*/n99 has no images; remove its folder"),
             ("", "imagenet", "name their folder with data_dir, or .* imagenet2012"),
         ):

@@ -26,6 +26,7 @@ from towers.data.records import Records, checked_label
 _plain = tf.autograph.experimental.do_not_convert
 
 _IMAGENET = "imagenet"
+_TFDS_IMAGENET = "imagenet2012"  # the name of the same images there
 _CLASSES = 1000  # in the TFRecords
 _SHARD = re.compile(r"(.+)-(\d{5})-of-(\d{5})")
 _IMAGE = re.compile(r"\.(jpe?g|png|bmp|gif|webp)$", re.IGNORECASE)
@@ -71,7 +72,7 @@ def find(name: str, *, splits: Sequence[str], data_dir: str = "") -> Records | N
             "data_name",
             name,
             "its files cannot be downloaded without an account",
-            "name their folder with `data_dir`, or prepare TFDS's imagenet2012",
+            f"name their folder with `data_dir`, or prepare TFDS's {_TFDS_IMAGENET}",
         )
     folder = os.path.expanduser(name if is_path else data_dir)
     place = _Place("data_name" if is_path else "data_dir", folder)
@@ -81,10 +82,13 @@ def find(name: str, *, splits: Sequence[str], data_dir: str = "") -> Records | N
     if layout is None or not (layout.sets & holds):
         if name in cifar_files.SETS and (layout is None):
             return None  # TFDS prepares it there
+        remedy = "see docs/data.md for the layouts that are read"
+        if _TFDS_IMAGENET in listed:
+            remedy = f"write {_TFDS_IMAGENET} as `data_name`, this folder as `data_dir`"
         raise place.wrong(
             f"holds {layout.words if layout else _words(listed)}, and not "
             + ("images" if is_path else f"the files of {name}"),
-            "see docs/data.md for the layouts that are read",
+            remedy,
         )
     try:
         records = _first_split(place, layout, splits)
