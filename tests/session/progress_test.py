@@ -332,6 +332,12 @@ class TerminalTest(_Runs):
         self.assertTrue(progress.Console(notebook).is_watched)
         self.assertFalse(progress.Console(io.StringIO()).is_watched)
 
+    def test_a_line_is_written_in_one_piece(self):
+        stream = mock.create_autospec(io.StringIO(), instance=True)
+        progress.Console(stream)("worker 2 takes no part.")
+        stream.write.assert_called_once_with("worker 2 takes no part.\n")
+        stream.flush.assert_called_once_with()
+
     def test_a_line_names_settings_as_flags_or_as_python_does(self):
         for show, wanted in (((), "write --xla\n"), ((in_python,), "write xla\n")):
             stream = io.StringIO()

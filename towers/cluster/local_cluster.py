@@ -29,7 +29,7 @@ from typing import IO, Any, NoReturn, cast
 
 from flags.problem import wrong_setting
 from towers.cluster import deaths, private_network
-from towers.errors.collected import say
+from towers.errors.collected import print_line, say
 from towers.errors.interrupts import Interrupted
 from towers.errors.terminal import (
     ECHO_SECONDS,
@@ -327,7 +327,7 @@ class _Tasks:
         for line in filter(None, lines):
             shown = line.decode(errors="replace")
             with contextlib.suppress(OSError):  # the reader has left
-                print(f"[{name[0]} {name[1]}] {shown}", file=sys.stderr, flush=True)
+                print_line(f"[{name[0]} {name[1]}] {shown}", sys.stderr)
             last = self._printed.setdefault(name, collections.deque(maxlen=_LAST_LINES))
             last.append(shown)
 

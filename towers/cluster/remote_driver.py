@@ -31,7 +31,7 @@ from towers.cluster import deaths
 from towers.cluster.engine_flags import EngineFlags
 from towers.cluster.local_cluster import host_flags, signal_of
 from towers.cluster.remote_task import Invitation
-from towers.errors.collected import say
+from towers.errors.collected import print_line, say
 from towers.errors.interrupts import Interrupted
 from towers.errors.terminal import heeded
 
@@ -277,9 +277,9 @@ class Driver:
     def _print(self, rank: int, line: str) -> None:
         job, index = self._names[rank]
         if rank == self._leader:
-            print(line, flush=True)
+            print_line(line, sys.stdout)
         else:
-            print(f"[{job} {index}] {line}", file=sys.stderr, flush=True)
+            print_line(f"[{job} {index}] {line}", sys.stderr)
 
 
 def _send(connection: socket.socket, message: Mapping[str, Any]) -> None:

@@ -71,7 +71,16 @@ def say(line: str) -> None:
     """Prints a text as one line on stderr; does nothing if that cannot be written."""
     shown = "".join(c if c.isprintable() else repr(c)[1:-1] for c in line)
     with contextlib.suppress(OSError):  # its reader has left, or its disk is full
-        print(shown, file=sys.stderr, flush=True)
+        print_line(shown, sys.stderr)
+
+
+def print_line(line: str, stream: TextIO) -> None:
+    """Writes a line in one piece, so that lines of several threads do not mix.
+
+    `print` writes the end of the line by a second call.
+    """
+    stream.write(f"{line}\n")
+    stream.flush()
 
 
 def discard(stream: TextIO) -> None:

@@ -15,7 +15,7 @@ from flags.problem import with_flags
 from towers.callbacks.base import NEVER, Callback, RunArgs, RunContext, RunValues
 from towers.cluster.sessions import Sessions
 from towers.compute import flops
-from towers.errors.collected import discard
+from towers.errors.collected import discard, print_line
 from towers.errors.side_outputs import SideOutputs
 from towers.graph import TrainGraph
 from towers.planning import Plan
@@ -90,7 +90,7 @@ class Console:
             if self._bar is not None:
                 self._bar.write(line, file=self._stream)
             else:
-                print(line, file=self._stream, flush=True)
+                print_line(line, self._stream)
 
     def open_bar(self, step: int, last_step: int) -> None:
         """Shows a bar from step 0 to the last one, filled up to `step`."""
