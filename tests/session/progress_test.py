@@ -335,8 +335,15 @@ class TerminalTest(_Runs):
     def test_a_line_is_written_in_one_piece(self):
         stream = mock.create_autospec(io.StringIO(), instance=True)
         progress.Console(stream)("worker 2 takes no part.")
-        stream.write.assert_called_once_with("worker 2 takes no part.\n")
+        written = [call.args[0] for call in stream.write.call_args_list]
+        self.assertEqual([*filter(None, written)], ["worker 2 takes no part.\n"])
         stream.flush.assert_called_once_with()
+
+    def test_a_process_without_standard_output(self):
+        with mock.patch("sys.stdout", None):
+            console = progress.Console(None)
+            console("Nobody reads this line.")
+        self.assertFalse(console.is_watched)
 
     def test_a_line_names_settings_as_flags_or_as_python_does(self):
         for show, wanted in (((), "write --xla\n"), ((in_python,), "write xla\n")):

@@ -74,13 +74,12 @@ def say(line: str) -> None:
         print_line(shown, sys.stderr)
 
 
-def print_line(line: str, stream: TextIO) -> None:
-    """Writes a line in one piece, so that lines of several threads do not mix.
+def print_line(line: str, stream: TextIO | None) -> None:
+    """Prints a line in one piece, so that lines of several threads do not mix.
 
-    `print` writes the end of the line by a second call.
+    By itself `print` writes the end of a line with a second call.
     """
-    stream.write(f"{line}\n")
-    stream.flush()
+    print(f"{line}\n", end="", file=stream, flush=True)
 
 
 def discard(stream: TextIO) -> None:

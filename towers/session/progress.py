@@ -32,14 +32,14 @@ class Console:
     """Prints lines, above a progress bar if there is one.
 
     Args:
-      stream: to print to.
+      stream: to print to; None in a process that has no standard output.
       show: shows the settings that a line has in backquotes.
 
     Attributes:
       side: writes the other outputs, and notes the lines that cannot be printed.
     """
 
-    def __init__(self, stream: TextIO, show: Callable[[str], str] = with_flags):
+    def __init__(self, stream: TextIO | None, show: Callable[[str], str] = with_flags):
         self.side = SideOutputs()
         self._show = show
         self._stream = stream
@@ -69,7 +69,7 @@ class Console:
         try:
             yield
         except OSError as error:
-            if error.errno != errno.EPIPE:
+            if error.errno != errno.EPIPE or self._stream is None:
                 self.side.leave_out("lines", "standard output", error)
                 return
             if self._closed is None:
@@ -81,7 +81,8 @@ class Console:
     def is_watched(self) -> bool:
         """Whether a person is watching: on a terminal, or in a notebook."""
         notebook = type(self._stream).__module__.startswith("ipykernel.")
-        return notebook or self._stream.isatty()
+        terminal = self._stream is not None and self._stream.isatty()
+        return notebook or terminal
 
     def __call__(self, line: str) -> None:
         """Prints one line at once."""
