@@ -315,6 +315,7 @@ class CallsTest(parameterized.TestCase):
         flags += ["--batch_size=8", "--num_warmup_batches=0", "--device=cpu"]
         train = ["-m", "towers.train", *flags, f"--train_dir={trained}"]
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+        environment.pop("TF_OVERRIDE_GLOBAL_THREADPOOL", None)  # of other tests
         for arguments in (train, [file, alone, called]):
             command = [sys.executable, *arguments]
             subprocess.run(command, check=True, capture_output=True, env=environment)

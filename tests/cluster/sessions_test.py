@@ -36,9 +36,15 @@ print(before, taken, count())
 
 class SettleTest(tf.test.TestCase, parameterized.TestCase):
     def test_the_first_session_decides(self):
+        environment = {
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+        }
+        # Calls of `towers.fit` in other tests of this process may have set it.
+        environment.pop("TF_OVERRIDE_GLOBAL_THREADPOOL", None)
         finished = subprocess.run(
             [sys.executable, "-c", _THREADS],
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+            env=environment,
             check=True,
             stdout=subprocess.PIPE,
             text=True,
