@@ -10,13 +10,15 @@ from tests import digit_runs, trainer
 from tests.processes import forked_cluster, programs
 from towers.membership_log import FILE, MembershipLog
 
-_EXAMPLES = 2 * 1442  # of the digits, in two epochs
+# Enough for the run to last until the last task is killed, also on a busy machine.
+_EPOCHS = 3
+_EXAMPLES = _EPOCHS * 1442  # of the digits
 _WORKERS, _BATCH = 4, 8
 _FLAGS = (
     "--model=tests.digit_runs:small_model",
     "--num_gpus=1",
     f"--batch_size={_BATCH}",
-    "--num_epochs=2",
+    f"--num_epochs={_EPOCHS}",
     "--num_warmup_batches=0",
     "--eval_at_end=false",
     "--replication=between_graph",
@@ -36,7 +38,7 @@ class BackupWorkersKillsTest(digit_runs.Runs):
     def test_a_run_whose_tasks_are_killed_can_be_repeated(self, dropped):
         """A worker, the worker that updates, and the ps, one after the other."""
         killed = self._start("killed", f"--dropped_examples={dropped}")
-        killed.line(r"^10\t")
+        killed.line(r"^20\t")  # The checkpoint of step 10 has been written.
         for name in (("worker", 2), ("worker", 0), ("ps", 0)):
             os.kill(killed.pid(*name), signal.SIGKILL)
             killed.line("^Resuming from ")

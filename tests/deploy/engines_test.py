@@ -96,14 +96,15 @@ class EnginesTest(digit_runs.Runs):
         """As `_disturb`, in an elastic run of up to so many workers."""
         flags = (*flags, "--tasks=ps:1,worker:1", f"--max_workers={most}", "--")
         run = self._start(script, *flags, "--elastic")
-        run.line("^Workers from step .* on: 0(,| and) 1")
+        run.line(r"^Workers from step .* on: \d(,| and) \d")
         run.line("images/sec")
         pids = _parents("--job_name=worker", self._folder)
         os.kill(pids[killed], signal.SIGKILL)
         run.line("^Lost worker .; the others go on")
         run.line("^Workers from step ")
         run.line("^worker . at .* joins")
-        run.line("^Workers from step .* on: 0(,| and) 1")
+        # Any two: what the killed one leaves free may go to one that had no room.
+        run.line(r"^Workers from step .* on: \d(,| and) \d")
         run.line("images/sec")
         self._assert_is_that_of_a_local_cluster(run, most)
 
