@@ -3,8 +3,8 @@
     python -m benchmarks.startup
     python -m benchmarks.startup --parts models --tf_cnn_benchmarks=PATH
 
-`towers.train` has the graph optimizers off, which shortens the start; the second part
-shows whether it costs speed.  Every measurement is a process of its own, in
+This project switches the graph optimizers off, which shortens the start; the second
+part shows whether it costs speed.  Every measurement is a process of its own, in
 several rounds:
 
     command  From the start of `python -m towers.train` (lenet, its own data, 4 towers)

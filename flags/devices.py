@@ -79,12 +79,6 @@ class DeviceFlags:
         "let cuDNN keep a batch on the chip while it normalizes it, which is far "
         "faster in 16 bits; turn it off for activations so large that this overflows",
     )
-    enable_optimizations: bool = field(
-        False,
-        "let TensorFlow's graph optimizers rewrite the graph before the first step, "
-        "which takes longer; they make one operation of a batch norm and the ReLU "
-        "after it, so that a NaN in between reaches the loss steps later",
-    )
     xla: bool = field(False, "let XLA compile what it can of the graph")
     xla_compile: bool = field(
         False, "compile each tower as a whole with XLA, or end with an error"

@@ -84,8 +84,7 @@ _SHOW_A_STEP = (
 _STAGES = ("num_stages", "num_micro_batches", "recompute")
 _TRAIN_NOTHING = ("forward_only", "input_only")
 _OF_NETWORKS = (
-    *("enable_optimizations", "xla", "xla_compile"),
-    *("shard_classifier", "shard_embeddings"),
+    *("xla", "xla_compile", "shard_classifier", "shard_embeddings"),
     *("init_checkpoint", "check_replicas_every", "print_training_accuracy"),
 )
 _ONE_GRAPH = (

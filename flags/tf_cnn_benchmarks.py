@@ -9,6 +9,7 @@ The flags are those of benchmark_cnn.py and tf_cnn_benchmarks.py at commit 8fb79
 
 from collections.abc import Mapping
 
+_GRAPH_OPTIMIZERS = "TensorFlow's graph optimizers are always off; leave it out"
 _NO_TENSORRT = "TensorFlow has been built without TensorRT since 2.18; leave it out"
 _OF_OPENMP = "is for OpenMP, which TensorFlow does not use; see --num_intra_threads"
 _OF_TIMESTAMPS = "is for --timestamped_allocator; leave it out"
@@ -52,6 +53,7 @@ SWITCHES: Mapping[str, str] = {
     # Graph, compilation, variables.
     "use_tf_layers": "there is one set of layers, on tf.nn; leave it out",
     "use_resource_vars": "variables are always resource variables; leave it out",
+    "enable_optimizations": _GRAPH_OPTIMIZERS,
     # Precision.
     "fp16_vars": "variables stay float32 at every compute precision; leave it out",
     # Output.
@@ -89,11 +91,10 @@ SETTINGS: Mapping[str, str] = {
     "datasets_parallel_interleave_prefetch": _PREFETCH,
     "multi_device_iterator_max_buffer_size": _PREFETCH,
     # Graph, compilation, variables.
-    "rewriter_config": "is for single graph optimizers; write "
-    "--enable_optimizations=true or =false, for all of them",
+    "rewriter_config": _GRAPH_OPTIMIZERS,
     # Gradient aggregation and distribution.
-    "allreduce_merge_scope": "is for the ScopedAllocator, a graph optimizer "
-    "that is off; join gradients by --agg_small_grads_max_bytes and "
+    "allreduce_merge_scope": "is for the ScopedAllocator, one of TensorFlow's graph "
+    "optimizers, which are off; join gradients by --agg_small_grads_max_bytes and "
     "--agg_small_grads_max_group",
     "server_protocol": "tasks speak gRPC; leave it out",
     "horovod_device": "one client drives all towers, without Horovod; use --num_gpus",

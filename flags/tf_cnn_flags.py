@@ -74,6 +74,7 @@ _PERIOD = "the same flag, with the epochs of whole steps"
 _MKL = "with --mkl"
 _ALL_TFDATA = "input comes from tf.data, and batches are prefetched"
 _ALLOCATOR = "it is about speed and memory of transports that TensorFlow 2 lacks"
+_GRAPH_OPTIMIZERS = "TensorFlow's graph optimizers are always off"
 
 FLAGS: Mapping[str, Row] = {
     # Taken as they are.
@@ -81,7 +82,6 @@ FLAGS: Mapping[str, Row] = {
     **_same(bool, xla=False, xla_compile=False, use_fp16=False),
     **_same(bool, sparse_to_dense_grads=False, fp16_enable_auto_loss_scale=False),
     **_same(bool, batchnorm_persistent=True, cross_replica_sync=True),
-    **_same(bool, enable_optimizations=True),
     **_same(bool, allow_growth=None, forward_only=False),
     **_same(bool, freeze_when_forward_only=False, datasets_repeat_cached_sample=False),
     **_same(int, eval_interval_secs=0, num_gpus=1, display_every=10),
@@ -203,6 +203,7 @@ FLAGS: Mapping[str, Row] = {
         use_datasets=_ALL_TFDATA,
         datasets_use_prefetch=_ALL_TFDATA,
         use_tf_layers="there is one set of layers, on tf.nn",
+        enable_optimizations=_GRAPH_OPTIMIZERS,
     ),
     **_no_effect(
         int,
@@ -222,16 +223,16 @@ FLAGS: Mapping[str, Row] = {
         int,
         1,
         multi_device_iterator_max_buffer_size=_ALL_TFDATA,
-        allreduce_merge_scope="it is for the ScopedAllocator, which is off",
+        allreduce_merge_scope=_GRAPH_OPTIMIZERS,
     ),
+    **_no_effect(str, "", rewriter_config=_GRAPH_OPTIMIZERS),
     **_no_effect(str, "dgx1", network_topology="towers of a host are a group"),
     # Refused.
     **_refused(bool, collect_eval_results_async=False, fp16_vars=False),
     **_refused(bool, use_chrome_trace_format=True, ml_perf_compliance_logging=False),
     **_refused(int, batch_group_size=1),
     **_refused(str, trt_mode="", server_protocol="grpc", horovod_device=""),
-    **_refused(str, rewriter_config="", debugger=""),
-    **_refused(str, trt_max_workspace_size_bytes="4294967296"),
+    **_refused(str, debugger="", trt_max_workspace_size_bytes="4294967296"),
 }
 
 _CHOICES = {

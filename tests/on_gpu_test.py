@@ -181,7 +181,6 @@ class WaysOnGpuTest(_OnGpus):
         ("--compute_dtype=bfloat16",),
         ("--accumulate_steps=2",),
         ("--steps_per_loop=10",),
-        ("--enable_optimizations",),
         ("--xla",),
         ("--xla_compile",),
         ("--optimizer=lamb", "--init_learning_rate=0.01", "--gradient_clip_norm=1"),

@@ -58,7 +58,6 @@ _EXCLUDED = (
 --check_mean --input_only
 --pipeline_report=x --input_only
 --variable_update=auto --input_only
---enable_optimizations --input_only
 --xla --input_only
 --xla_compile --input_only
 --shard_classifier=2 --input_only

@@ -160,7 +160,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         "--graph_optimizers",
         action=argparse.BooleanOptionalAction,
         default=False,
-        help="use TensorFlow's graph optimizers",
+        help="use TensorFlow's graph optimizers, which this project does not use",
     )
     options = parser.parse_args(argv)
     try:

@@ -23,7 +23,7 @@ FLAGS = {
     "devices": """
         num_gpus gpu_indices logical_gpus device num_intra_threads num_inter_threads
         allow_growth gpu_memory_frac_for_testing tensor_float_32
-        deterministic_ops batchnorm_persistent enable_optimizations xla xla_compile
+        deterministic_ops batchnorm_persistent xla xla_compile
         """,
     "cluster": """
         job_name task_index ps_hosts worker_hosts controller_host

@@ -15,7 +15,6 @@ TAKEN_SWITCHES = (
     "allow_growth",
     "compact_gradient_transfer",
     "sparse_to_dense_grads",
-    "enable_optimizations",
     "xla",
     "xla_compile",
     "cross_replica_sync",

@@ -34,7 +34,7 @@ class TranslationTest(parameterized.TestCase):
             "--synthetic_pixels=unscaled --batch_size=32 --device=cpu "
             "--data_format=NHWC --variable_update=parameter_server --num_batches=100 "
             "--nostop_on_nan --optimizer=sgd --weight_decay=4e-05 "
-            f"--init_learning_rate=0.005 --enable_optimizations {_STARTS}",
+            f"--init_learning_rate=0.005 {_STARTS}",
         )
 
     def test_their_readme(self):
@@ -57,9 +57,8 @@ class TranslationTest(parameterized.TestCase):
             "--optimizer=momentum --weight_decay=0.0001 "
             "--piecewise_learning_rate_schedule="
             "'0.128;30;0.0128;60;0.00128;80;0.000128;90;1.28e-05' "
-            "--num_learning_rate_warmup_epochs=4.99864264 --use_fp16 "
-            "--enable_optimizations --num_gpus=8 --gradient_repacking=8 "
-            f"--train_dir=/ckpt {_STARTS}",
+            "--num_learning_rate_warmup_epochs=4.99864264 --use_fp16 --num_gpus=8 "
+            f"--gradient_repacking=8 --train_dir=/ckpt {_STARTS}",
         )
 
     @parameterized.parameters(
@@ -181,10 +180,6 @@ class TranslationTest(parameterized.TestCase):
     def test_images_that_are_read(self, line, wanted):
         actual = settings(line)
         self.assertEqual({name: actual.get(name) for name in wanted}, wanted)
-
-    def test_graph_optimizers_are_on_unless_turned_off(self):
-        self.assertIs(settings("")["enable_optimizations"], True)
-        self.assertNotIn("enable_optimizations", settings("--noenable_optimizations"))
 
     @parameterized.parameters(
         ("", {"local_parameter_device": "gpu", "data_format": "NCHW"}),

@@ -239,16 +239,6 @@ class PlacementTest(parameterized.TestCase):
             ["/job:worker/task:0", "/job:worker/task:1"],
         )
 
-    def test_graph_optimizers_are_off_unless_asked_for(self):
-        where = placement.local(1, kind="cpu")
-        for asked in ({}, {"graph_optimizers": False}, {"graph_optimizers": True}):
-            options = placement.session_config(where, **asked).graph_options
-            rewrites, levels = options.rewrite_options, options.optimizer_options
-            off = not asked.get("graph_optimizers")
-            self.assertEqual(rewrites.disable_meta_optimizer, off)
-            self.assertEqual(levels.opt_level == levels.L0, off)
-            self.assertEqual(rewrites.pin_to_host_optimization, rewrites.OFF)
-
     def test_xla_compiles_clusters_when_asked(self):
         for asked in (True, False):
             config = placement.session_config(

@@ -11,7 +11,7 @@ from flags.problem import Problem
 _OWN_SECTIONS = ("cluster", "devices", "evaluation", "output")
 _OWN_FLAGS = ("data_dir", "datasets_num_private_threads", "pipeline_report")
 _SHARED_FLAGS = (
-    *("replication", "num_gpus", "enable_optimizations", "xla", "xla_compile"),
+    *("replication", "num_gpus", "xla", "xla_compile"),
     *("backup_workers", "dropped_examples"),
     *("tensor_float_32", "deterministic_ops", "batchnorm_persistent"),
 )

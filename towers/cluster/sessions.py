@@ -133,6 +133,5 @@ def session_config(where: placement.Placement, devices: DeviceFlags) -> v1.Confi
         intra_threads=devices.num_intra_threads,
         inter_threads=devices.num_inter_threads,
         allow_growth=devices.allow_growth,
-        graph_optimizers=devices.enable_optimizations,
         auto_jit=devices.xla,
     )

@@ -351,16 +351,15 @@ def session_config(
     intra_threads: int = 0,
     inter_threads: int = 0,
     allow_growth: bool | None = None,
-    graph_optimizers: bool = False,
     auto_jit: bool = False,
 ) -> tf.compat.v1.ConfigProto:
     """The session's options: hard placement, and the logical devices of each task.
 
-    TensorFlow's graph optimizers are off by default: on these graphs they take seconds
-    of the first step (with 32 towers 14 s instead of 3 s), and operations lose their
-    names in traces.  They fuse operations with the ReLU after them, which then makes 0
-    of NaN, so that the loss does not show it.  Most steps are no faster with them; with
-    one tower, those of CIFAR-10's ResNets are 1.03 to 1.1 times as fast on a Xeon.
+    TensorFlow's graph optimizers are off: on these graphs they take seconds of the
+    first step (with 32 towers 14 s instead of 3 s), and operations lose their names in
+    traces.  They fuse operations with the ReLU after them, which then makes 0 of NaN,
+    so that the loss does not show it.  Most steps are no faster with them; that of
+    resnet20 with one tower was 1.04 to 1.06 times as fast on a Xeon.
 
     Args:
       placement: of the graph to run.
@@ -368,7 +367,6 @@ def session_config(
       inter_threads: threads over operations, 0 for one per core.
       allow_growth: whether GPU memory is allocated as needed; None: TensorFlow's
         default.
-      graph_optimizers: whether TensorFlow's are on, as in tf_cnn_benchmarks.
       auto_jit: whether XLA compiles clusters of the graph's operations; on CPUs only
         after `xla.allow_on_cpu`.
     """
@@ -390,11 +388,8 @@ def session_config(
     if placement.clients > 1:  # so that the loss of another client does not end it
         tasks = map(task_of, (placement.master, *placement.parameters))
         config.device_filters.extend(dict.fromkeys(tasks))
-    rewrites = config.graph_options.rewrite_options
-    rewrites.disable_meta_optimizer = not graph_optimizers
-    rewrites.pin_to_host_optimization = rewrites.OFF  # as in tf_cnn_benchmarks
+    config.graph_options.rewrite_options.disable_meta_optimizer = True
     options = config.graph_options.optimizer_options
-    if not graph_optimizers:
-        options.opt_level = options.L0
+    options.opt_level = options.L0
     options.global_jit_level = options.ON_1 if auto_jit else options.OFF
     return config

@@ -143,7 +143,6 @@ def key(plan: Plan) -> str:
             plan.config.devices.num_inter_threads,
         ],
         "xla": plan.config.devices.xla,
-        "graph_optimizers": plan.config.devices.enable_optimizations,
         "kernels": [
             plan.config.devices.tensor_float_32,
             plan.config.devices.deterministic_ops,
